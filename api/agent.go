@@ -1,0 +1,160 @@
+package api
+
+import "time"
+
+// The agent's protocol: register, then poll assignments and report facts. An
+// agent only ever dials out. Everything here is JSON over HTTP.
+
+// Registration opens an agent's session. It goes out after drivers, host
+// plugins and restored plugin tasks have fingerprinted, or their timeout.
+type Registration struct {
+	NodeID NodeID `json:"node_id"`
+	Name   string `json:"name"`
+	// ClusterID is the pinned id of the cluster that the agent belongs to,
+	// empty before its first registration.
+	ClusterID string `json:"cluster_id,omitempty"`
+	// Session is the token of the session that begins, made by the agent and
+	// written to its local database before it is sent. Known are the tokens
+	// of older sessions that the local database still holds: the servers know
+	// by them that this is the agent they last spoke to, and not a copy of it.
+	Session string   `json:"session"`
+	Known   []string `json:"known,omitempty"`
+	BootID  string   `json:"boot_id"`
+	Version string   `json:"version"`
+	// FeatureLevel is the highest that this agent understands.
+	FeatureLevel int `json:"feature_level"`
+	// Generation and Index are the newest that the agent has seen.
+	Generation uint64            `json:"generation,omitempty"`
+	Index      uint64            `json:"index,omitempty"`
+	Drivers    map[string]Driver `json:"drivers"`
+}
+
+// Registered is the servers' answer.
+type Registered struct {
+	ClusterID  string     `json:"cluster_id"`
+	Generation Generation `json:"generation"`
+	Epoch      uint64     `json:"epoch"`
+	// Sequence is the last report that was applied; the next one is higher.
+	Sequence uint64 `json:"sequence"`
+	Index    uint64 `json:"index"`
+}
+
+// Generation counts how often the servers' state was put back to an older one.
+type Generation struct {
+	Number uint64 `json:"number"`
+	// Recovering: until the nodes have reported and an operator confirms,
+	// nothing is started, stopped, detached or deleted.
+	Recovering bool      `json:"recovering,omitempty"`
+	Reason     string    `json:"reason,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
+}
+
+// Assignments is the whole of what one node is to do, as of Index.
+type Assignments struct {
+	ClusterID   string            `json:"cluster_id"`
+	Generation  Generation        `json:"generation"`
+	Epoch       uint64            `json:"epoch"`
+	Index       uint64            `json:"index"`
+	Allocations []AllocAssignment `json:"allocations"`
+	Operations  []*Operation      `json:"operations,omitempty"`
+}
+
+// AllocAssignment is one allocation that the node is to run or to end. If
+// nothing of it changed since the index that the agent polled with, only ID is
+// set.
+type AllocAssignment struct {
+	ID          AllocID                `json:"id"`
+	Allocation  *Allocation            `json:"allocation,omitempty"`
+	JobType     JobType                `json:"job_type,omitempty"`
+	Group       *TaskGroup             `json:"group,omitempty"`
+	Attachments []AttachmentAssignment `json:"attachments,omitempty"`
+}
+
+// AttachmentAssignment is everything that an agent must know to stage and
+// publish, and later to undo it, without asking again.
+type AttachmentAssignment struct {
+	Attachment Attachment `json:"attachment"`
+	ExternalID string     `json:"external_id"`
+	// StageOptions are the volume's own: one volume is staged once a node,
+	// whatever its attachments ask for.
+	StageOptions   *MountOptions     `json:"stage_options,omitempty"`
+	Context        map[string]string `json:"context,omitempty"`
+	PublishContext map[string]string `json:"publish_context,omitempty"`
+}
+
+// Report carries facts from an agent to the servers. Sequence rises with every
+// report and is kept in the local database until acknowledged, so that each is
+// applied once.
+type Report struct {
+	NodeID   NodeID `json:"node_id"`
+	Session  string `json:"session"`
+	Epoch    uint64 `json:"epoch"`
+	Sequence uint64 `json:"sequence"`
+	Facts    Facts  `json:"facts"`
+}
+
+// Facts are levels, not edges: each says how one thing is now.
+type Facts struct {
+	Drivers      map[string]Driver `json:"drivers,omitempty"`
+	Instances    []InstanceFact    `json:"instances,omitempty"`
+	Allocations  []AllocFact       `json:"allocations,omitempty"`
+	Attachments  []AttachmentFact  `json:"attachments,omitempty"`
+	Publications []PublicationFact `json:"publications,omitempty"`
+	Operations   []OperationFact   `json:"operations,omitempty"`
+}
+
+// Empty reports whether nothing is said.
+func (f *Facts) Empty() bool {
+	return f.Drivers == nil && len(f.Instances) == 0 && len(f.Allocations) == 0 &&
+		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0
+}
+
+// InstanceFact is how a plugin instance on the node is. Gone means that the
+// node has it no more.
+type InstanceFact struct {
+	PluginID PluginID `json:"plugin_id"`
+	AllocID  AllocID  `json:"alloc_id,omitempty"`
+	Gone     bool     `json:"gone,omitempty"`
+	InstanceStatus
+}
+
+// AllocFact is how an allocation is.
+type AllocFact struct {
+	ID     AllocID     `json:"id"`
+	Status AllocStatus `json:"status"`
+}
+
+// AttachmentFact is how far the node is with an attachment: node-published,
+// node-detached, or a problem on the way.
+type AttachmentFact struct {
+	AllocID    AllocID         `json:"alloc_id"`
+	Name       string          `json:"name"`
+	State      AttachmentState `json:"state,omitempty"`
+	TargetPath string          `json:"target_path,omitempty"`
+	Problem    *Problem        `json:"problem,omitempty"`
+}
+
+// PublicationFact says whether a volume is staged on the node.
+type PublicationFact struct {
+	Namespace NamespaceID `json:"namespace"`
+	VolumeID  VolumeID    `json:"volume_id"`
+	Staged    bool        `json:"staged"`
+}
+
+// OperationFact is the outcome of one attempt.
+type OperationFact struct {
+	ID      OperationID `json:"id"`
+	Attempt int         `json:"attempt"`
+	// Code is the gRPC code's name; OK for success.
+	Code string `json:"code"`
+	// NotSent: the call never left the agent, so it certainly had no effect.
+	NotSent  bool            `json:"not_sent,omitempty"`
+	Message  string          `json:"message,omitempty"`
+	Duration Duration        `json:"duration,omitempty"`
+	Result   OperationResult `json:"result,omitzero"`
+}
+
+// Reported is the answer to a Report.
+type Reported struct {
+	Index uint64 `json:"index"`
+}

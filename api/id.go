@@ -1,0 +1,64 @@
+package api
+
+import "strings"
+
+// Ids are named string types, so that one is never passed for another.
+type (
+	// NamespaceID names a tenant's room for jobs and volumes.
+	NamespaceID string
+	// NodeID is given by an agent to itself at its first start: the node's
+	// name, a dash and eight random hex digits. It never changes afterwards.
+	NodeID string
+	// PluginID is the name under which an operator configured a CSI driver.
+	PluginID string
+	// VolumeID is a user's name for a volume, unique in its namespace.
+	VolumeID string
+	// JobID is a user's name for a job, unique in its namespace.
+	JobID string
+	// AllocID is 32 hex digits, derived from the job's UID and a serial.
+	AllocID string
+	// OperationID is the name of an operation, an @ and its serial:
+	// publish/default/pg/db-1-9f31c2aa@3.
+	OperationID string
+)
+
+// DefaultNamespace is meant where a file or a request names none.
+const DefaultNamespace NamespaceID = "default"
+
+// ShortIDLength is how many characters of an AllocID people read and type.
+const ShortIDLength = 8
+
+// Short is the part of an allocation's id that tables print. Every command
+// accepts any unambiguous prefix.
+func (id AllocID) Short() string {
+	if len(id) <= ShortIDLength {
+		return string(id)
+	}
+	return string(id[:ShortIDLength])
+}
+
+// maxNameLength bounds the names that users choose. A volume's name travels in
+// operation names, and stays below the 128 bytes that the CSI specification
+// grants a string.
+const maxNameLength = 63
+
+// nameProblem says what is wrong with a user's name for a thing, or "".
+func nameProblem(name string) (message, mend string) {
+	const rule = "use 1 to 63 letters, digits, dots, dashes or underscores, the first a letter or digit"
+	switch {
+	case name == "":
+		return "is empty", rule
+	case len(name) > maxNameLength:
+		return "is longer than 63 characters", rule
+	}
+	for i, r := range name {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		if letter || i > 0 && strings.ContainsRune("._-", r) {
+			continue
+		}
+		return "has the character " + quote(r), rule
+	}
+	return "", ""
+}
+
+func quote(r rune) string { return "\"" + string(r) + "\"" }

@@ -1,0 +1,90 @@
+package api
+
+// What the API answers beside single rows: rows that people want together.
+
+// Status is what a server says of itself and its cluster.
+type Status struct {
+	ClusterID    string     `json:"cluster_id,omitempty"`
+	ServerID     string     `json:"server_id"`
+	Leader       string     `json:"leader,omitempty"`
+	Version      string     `json:"version"`
+	FeatureLevel int        `json:"feature_level"`
+	Generation   Generation `json:"generation"`
+	Index        uint64     `json:"index"`
+	Nodes        int        `json:"nodes"`
+	NodesReady   int        `json:"nodes_ready"`
+	Volumes      int        `json:"volumes"`
+	Jobs         int        `json:"jobs"`
+	// Waits is everything that waits, and why.
+	Waits []Wait `json:"waits,omitempty"`
+	// Counters are the proposer's: see the operations manual.
+	Counters map[string]int64 `json:"counters,omitempty"`
+}
+
+// VolumeInfo is a volume with everything that concerns it.
+type VolumeInfo struct {
+	*Volume
+	Publications []*Publication `json:"publications,omitempty"`
+	// Attachments are those that hold the volume.
+	Attachments []*Attachment `json:"attachments,omitempty"`
+	Operations  []*Operation  `json:"operations,omitempty"`
+	Waits       []Wait        `json:"waits,omitempty"`
+}
+
+// JobState sums up a job.
+type JobState string
+
+// The job states.
+const (
+	JobPending  JobState = "pending"  // something is still to be placed or to run
+	JobRunning  JobState = "running"  // all that is wanted runs
+	JobStopping JobState = "stopping" // it was stopped, and something still runs
+	JobStopped  JobState = "stopped"  // it was stopped
+	JobComplete JobState = "complete" // a batch job that is done
+	JobFailed   JobState = "failed"   // a batch job that has given up
+)
+
+// JobInfo is a job with its allocations.
+type JobInfo struct {
+	*Job
+	State       JobState      `json:"state"`
+	Allocations []*Allocation `json:"allocations,omitempty"`
+	Waits       []Wait        `json:"waits,omitempty"`
+	// Warnings come with the answer to a write.
+	Warnings []Field `json:"warnings,omitempty"`
+}
+
+// AllocationInfo is an allocation with its attachments.
+type AllocationInfo struct {
+	*Allocation
+	Attachments []*Attachment `json:"attachments,omitempty"`
+	Waits       []Wait        `json:"waits,omitempty"`
+}
+
+// NodeInfo is a node with what it runs.
+type NodeInfo struct {
+	*Node
+	Instances   []*Instance   `json:"instances,omitempty"`
+	Allocations []*Allocation `json:"allocations,omitempty"`
+}
+
+// Recovery is where a restored cluster is on its way back.
+type Recovery struct {
+	Generation Generation `json:"generation"`
+	// Missing are the nodes that have not reported in this generation.
+	Missing []NodeID `json:"missing,omitempty"`
+}
+
+// Headers of the HTTP API.
+const (
+	// HeaderIndex carries the log index of an answer; a blocking query polls
+	// with it.
+	HeaderIndex = "Berth-Index"
+	// HeaderNode names the node whose agent asks; its secret is the bearer
+	// token of the Authorization header.
+	HeaderNode = "Berth-Node"
+	// HeaderSession carries the agent's session.
+	HeaderSession = "Berth-Session"
+	// HeaderEpoch carries the epoch that the agent knows.
+	HeaderEpoch = "Berth-Epoch"
+)

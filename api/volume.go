@@ -1,0 +1,228 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Volume is a piece of storage that the cluster knows.
+type Volume struct {
+	Meta
+	Namespace NamespaceID `json:"namespace"`
+	ID        VolumeID    `json:"id"`
+	// UID tells this volume from any other that had or will have its name. The
+	// CSI name of CreateVolume is made from it.
+	UID string `json:"uid"`
+	// Desired is what the user wants: that the volume is there, or that it goes.
+	Desired Presence     `json:"desired"`
+	Spec    VolumeSpec   `json:"spec"`
+	Status  VolumeStatus `json:"status"`
+}
+
+// Presence is a user's wish for the existence of an object.
+type Presence string
+
+// The presences.
+const (
+	Present Presence = "present"
+	Absent  Presence = "absent"
+)
+
+// VolumeSpec is what a user asks for.
+type VolumeSpec struct {
+	// Name is a free label for people; the id serves where it is empty.
+	Name     string   `json:"name,omitempty"`
+	PluginID PluginID `json:"plugin_id"`
+	// CapacityMin and CapacityMax bound the size in bytes; 0 leaves a bound to
+	// the plugin (CSI spec, CapacityRange).
+	CapacityMin     int64             `json:"capacity_min,omitempty"`
+	CapacityMax     int64             `json:"capacity_max,omitempty"`
+	Capabilities    []Capability      `json:"capabilities"`
+	MountOptions    *MountOptions     `json:"mount_options,omitempty"`
+	Parameters      map[string]string `json:"parameters,omitempty"`
+	TopologyRequest *TopologyRequest  `json:"topology_request,omitempty"`
+}
+
+// Capability is one way in which a volume may be used.
+type Capability struct {
+	AccessMode     AccessMode     `json:"access_mode"`
+	AttachmentMode AttachmentMode `json:"attachment_mode"`
+}
+
+// AccessMode says how many nodes and writers may use a volume at once (CSI
+// spec, VolumeCapability.AccessMode).
+type AccessMode string
+
+// The access modes of the specification.
+const (
+	SingleNodeWriter       AccessMode = "single-node-writer"
+	SingleNodeReaderOnly   AccessMode = "single-node-reader-only"
+	SingleNodeSingleWriter AccessMode = "single-node-single-writer"
+	SingleNodeMultiWriter  AccessMode = "single-node-multi-writer"
+	MultiNodeReaderOnly    AccessMode = "multi-node-reader-only"
+	MultiNodeSingleWriter  AccessMode = "multi-node-single-writer"
+	MultiNodeMultiWriter   AccessMode = "multi-node-multi-writer"
+)
+
+// AccessModes lists all access modes, for validation and documentation.
+func AccessModes() []AccessMode {
+	return []AccessMode{
+		SingleNodeWriter, SingleNodeReaderOnly, SingleNodeSingleWriter, SingleNodeMultiWriter,
+		MultiNodeReaderOnly, MultiNodeSingleWriter, MultiNodeMultiWriter,
+	}
+}
+
+// AttachmentMode says what a task finds at the mount: a directory or a device.
+type AttachmentMode string
+
+// The attachment modes.
+const (
+	FileSystem  AttachmentMode = "file-system"
+	BlockDevice AttachmentMode = "block-device"
+)
+
+// MountOptions reach the plugin as the mount part of a VolumeCapability.
+type MountOptions struct {
+	FSType     string   `json:"fs_type,omitempty"`
+	MountFlags []string `json:"mount_flags,omitempty"`
+}
+
+// TopologyRequest says where a new volume must and should be reachable (CSI
+// spec, TopologyRequirement).
+type TopologyRequest struct {
+	Required  []Topology `json:"required,omitempty"`
+	Preferred []Topology `json:"preferred,omitempty"`
+}
+
+// VolumeState is where a volume is in its life.
+type VolumeState string
+
+// The volume states.
+const (
+	// VolumeCreating: intent is in the log; the plugin may or may not have it.
+	VolumeCreating VolumeState = "creating"
+	// VolumeReady: the plugin has it, and ExternalID names it there.
+	VolumeReady VolumeState = "ready"
+	// VolumeFailed: the plugin refused for good; Reason says why. Applying a
+	// changed spec tries again, deleting forgets it.
+	VolumeFailed VolumeState = "failed"
+	// VolumeDeleting: its user wants it gone; it goes as soon as nothing holds it.
+	VolumeDeleting VolumeState = "deleting"
+)
+
+// VolumeStatus is what the system knows of a volume. Its writers are the
+// commands of internal/command named at each field.
+type VolumeStatus struct {
+	State VolumeState `json:"state"` // ApplyVolume, DeleteVolume, ReportFacts
+	// ExternalID is the plugin's id. It may hold any character: no path and no
+	// key is ever built from it.
+	ExternalID string `json:"external_id,omitempty"` // ReportFacts
+	// Capacity is what the plugin made, in bytes; not what was asked.
+	Capacity           int64             `json:"capacity,omitempty"`            // ReportFacts
+	Context            map[string]string `json:"context,omitempty"`             // ReportFacts
+	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"` // ReportFacts
+	// Operation is the open operation on the volume itself: create, delete.
+	Operation OperationID `json:"operation,omitempty"` // OpenOperation, CancelOperation, ReportFacts
+	// Reason is the plugin's last refusal.
+	Reason string `json:"reason,omitempty"` // ReportFacts
+}
+
+// Validate reports every problem of the spec; path prefixes the fields.
+func (s *VolumeSpec) Validate() error {
+	var p Problems
+	s.validate(&p)
+	return p.Err("the volume")
+}
+
+func (s *VolumeSpec) validate(p *Problems) {
+	p.Name("plugin_id", string(s.PluginID))
+	if len(s.Name) > maxCSIString {
+		p.Addf("name", "shorten it", "is longer than the %d bytes that CSI allows", maxCSIString)
+	}
+	s.validateCapacity(p)
+	if len(s.Capabilities) == 0 {
+		p.Add("capability", "is missing",
+			`add capability { access_mode = "single-node-writer" attachment_mode = "file-system" }`)
+	}
+	for i, c := range s.Capabilities {
+		path := fmt.Sprintf("capability[%d]", i)
+		oneOf(p, path+".access_mode", c.AccessMode, AccessModes()...)
+		oneOf(p, path+".attachment_mode", c.AttachmentMode, FileSystem, BlockDevice)
+		if slices.Contains(s.Capabilities[:i], c) {
+			p.Add(path, "is there twice", "remove one")
+		}
+	}
+	s.MountOptions.validate(p, "mount_options")
+	validateMap(p, "parameters", s.Parameters)
+	s.TopologyRequest.validate(p)
+}
+
+func (s *VolumeSpec) validateCapacity(p *Problems) {
+	if s.CapacityMin < 0 {
+		p.Add("capacity_min", "is negative", "give a size such as 10GiB")
+	}
+	if s.CapacityMax < 0 {
+		p.Add("capacity_max", "is negative", "give a size such as 10GiB")
+	}
+	if s.CapacityMax > 0 && s.CapacityMin > s.CapacityMax {
+		p.Addf("capacity_min", "make it at most capacity_max", "is %d bytes, more than capacity_max (%d)",
+			s.CapacityMin, s.CapacityMax)
+	}
+}
+
+// Size limits of the CSI specification, section Size Limits.
+const (
+	maxCSIString = 128
+	maxCSIMap    = 4 << 10
+)
+
+func (o *MountOptions) validate(p *Problems, path string) {
+	if o == nil {
+		return
+	}
+	if len(o.FSType) > maxCSIString {
+		p.Addf(path+".fs_type", "shorten it", "is longer than the %d bytes that CSI allows", maxCSIString)
+	}
+	size := 0
+	for _, f := range o.MountFlags {
+		size += len(f)
+	}
+	if size > maxCSIMap {
+		p.Addf(path+".mount_flags", "shorten them", "are %d bytes together, more than the %d that CSI allows", size, maxCSIMap)
+	}
+}
+
+func validateMap(p *Problems, path string, m map[string]string) {
+	size := 0
+	for k, v := range m {
+		size += len(k) + len(v)
+		if k == "" {
+			p.Add(path, "has an empty key", "remove it")
+		}
+	}
+	if size > maxCSIMap {
+		p.Addf(path, "shorten it", "is %d bytes, more than the %d that CSI allows", size, maxCSIMap)
+	}
+}
+
+func (r *TopologyRequest) validate(p *Problems) {
+	if r == nil {
+		return
+	}
+	check := func(path string, list []Topology) {
+		for i, t := range list {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			if len(t) == 0 {
+				p.Add(at, "has no segments", `write topology { segments { "zone" = "a" } }`)
+			}
+			for _, k := range slices.Sorted(maps.Keys(t)) {
+				if k == "" || t[k] == "" {
+					p.Add(at, "has an empty key or value", "give both")
+				}
+			}
+		}
+	}
+	check("topology_request.required", r.Required)
+	check("topology_request.preferred", r.Preferred)
+}
