@@ -1,0 +1,81 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/berth-dev/berth/api"
+)
+
+const tableAllocations = "allocations"
+
+const (
+	allocationsByJob  = "job"
+	allocationsLive   = "live"
+	allocationsByNode = "node"
+	allocationsEnded  = "ended"
+)
+
+func allocationsTable() definition {
+	return define[api.Allocation](tableAllocations,
+		unique(primary, func(a *api.Allocation) []byte { return key(string(a.ID)) }),
+		shared(allocationsByJob, func(a *api.Allocation) []byte { return key(a.JobUID) }),
+		shared(allocationsLive, func(a *api.Allocation) []byte {
+			if a.Terminal() && a.Replaced {
+				return nil
+			}
+			return key(a.JobUID)
+		}),
+		shared(allocationsByNode, func(a *api.Allocation) []byte { return key(string(a.NodeID)) }),
+		shared(allocationsEnded, func(a *api.Allocation) []byte {
+			if !a.Terminal() {
+				return nil
+			}
+			return key(timePart(a.ModifyTime))
+		}),
+	)
+}
+
+// Allocation is the allocation of that id, or nil.
+func (v View) Allocation(id api.AllocID) *api.Allocation {
+	return first[api.Allocation](v, tableAllocations, primary, key(string(id)))
+}
+
+// Allocations yields all allocations by id.
+func (v View) Allocations() iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, primary, nil)
+}
+
+// AllocationsWithPrefix yields the allocations whose id begins with prefix.
+func (v View) AllocationsWithPrefix(prefix string) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, primary, []byte(prefix))
+}
+
+// JobAllocations yields the allocations of a job, by its UID.
+func (v View) JobAllocations(uid string) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsByJob, key(uid))
+}
+
+// LiveAllocations yields the allocations of a job that the scheduler still
+// has to think of: those that run, and those that ended without a successor.
+func (v View) LiveAllocations(uid string) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsLive, key(uid))
+}
+
+// NodeAllocations yields the allocations on a node.
+func (v View) NodeAllocations(node api.NodeID) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsByNode, key(string(node)))
+}
+
+// EndedAllocations yields the allocations that have ended, oldest first.
+func (v View) EndedAllocations() iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsEnded, nil)
+}
+
+// AllocationsIndex is when an allocation was last written.
+func (v View) AllocationsIndex() uint64 { return v.modified(tableAllocations) }
+
+// PutAllocation stores a new allocation, or a changed copy.
+func (tx *Tx) PutAllocation(a *api.Allocation) { put(tx, tableAllocations, a) }
+
+// DeleteAllocation removes an allocation that is there.
+func (tx *Tx) DeleteAllocation(a *api.Allocation) { remove(tx, tableAllocations, a) }

@@ -1,0 +1,39 @@
+package state
+
+import (
+	"github.com/berth-dev/berth/api"
+)
+
+const tableAssignments = "assignments"
+
+// AssignmentVersion says when what a node is to do last changed. There is
+// always one for every node, so that a change wakes only the agent that it
+// concerns: a row that is absent could only be watched together with its
+// neighbours.
+type AssignmentVersion struct {
+	NodeID api.NodeID `json:"node_id"`
+	Index  uint64     `json:"index"`
+	// Count rises with every change, also in a fork, which has no index.
+	Count uint64 `json:"count"`
+}
+
+func assignmentsTable() definition {
+	return define[AssignmentVersion](tableAssignments, unique(primary, func(a *AssignmentVersion) []byte { return key(string(a.NodeID)) }))
+}
+
+// AssignmentVersion is the node's, or nil if the node is unknown.
+func (v View) AssignmentVersion(id api.NodeID) *AssignmentVersion {
+	return first[AssignmentVersion](v, tableAssignments, primary, key(string(id)))
+}
+
+// Touch notes that what the node is to do has changed. Commit writes its
+// version, once.
+func (tx *Tx) Touch(id api.NodeID) { tx.touched[id] = true }
+
+func (tx *Tx) writeAssignmentVersion(id api.NodeID) {
+	next := AssignmentVersion{NodeID: id, Index: tx.index, Count: 1}
+	if old := tx.AssignmentVersion(id); old != nil {
+		next.Count = old.Count + 1
+	}
+	insert(tx, tableAssignments, &next)
+}

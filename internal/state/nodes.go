@@ -1,0 +1,27 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/berth-dev/berth/api"
+)
+
+const tableNodes = "nodes"
+
+func nodesTable() definition {
+	return define[api.Node](tableNodes, unique(primary, func(n *api.Node) []byte { return key(string(n.ID)) }))
+}
+
+// Node is the node of that id, or nil.
+func (v View) Node(id api.NodeID) *api.Node {
+	return first[api.Node](v, tableNodes, primary, key(string(id)))
+}
+
+// Nodes yields all nodes by id.
+func (v View) Nodes() iter.Seq[*api.Node] { return rows[api.Node](v, tableNodes, primary, nil) }
+
+// NodesIndex is when a node was last written.
+func (v View) NodesIndex() uint64 { return v.modified(tableNodes) }
+
+// PutNode stores a new node, or a changed copy.
+func (tx *Tx) PutNode(n *api.Node) { put(tx, tableNodes, n) }

@@ -1,0 +1,44 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/berth-dev/berth/api"
+)
+
+const tablePublications = "publications"
+
+const publicationsByNode = "node"
+
+func publicationsTable() definition {
+	return define[api.Publication](tablePublications,
+		unique(primary, func(p *api.Publication) []byte {
+			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+		}),
+		shared(publicationsByNode, func(p *api.Publication) []byte { return key(string(p.NodeID), string(p.PluginID)) }),
+	)
+}
+
+// Publication is the presence of a volume on a node, or nil.
+func (v View) Publication(ns api.NamespaceID, vol api.VolumeID, node api.NodeID) *api.Publication {
+	return first[api.Publication](v, tablePublications, primary, key(string(ns), string(vol), string(node)))
+}
+
+// VolumePublications yields the publications of a volume by node.
+func (v View) VolumePublications(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*api.Publication] {
+	return rows[api.Publication](v, tablePublications, primary, key(string(ns), string(vol)))
+}
+
+// NodePublications yields the publications of a plugin's volumes on a node.
+func (v View) NodePublications(node api.NodeID, plugin api.PluginID) iter.Seq[*api.Publication] {
+	return rows[api.Publication](v, tablePublications, publicationsByNode, key(string(node), string(plugin)))
+}
+
+// PublicationsIndex is when a publication was last written.
+func (v View) PublicationsIndex() uint64 { return v.modified(tablePublications) }
+
+// PutPublication stores a new publication, or a changed copy.
+func (tx *Tx) PutPublication(p *api.Publication) { put(tx, tablePublications, p) }
+
+// DeletePublication removes a publication that is there.
+func (tx *Tx) DeletePublication(p *api.Publication) { remove(tx, tablePublications, p) }

@@ -1,0 +1,190 @@
+package state
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/go-memdb"
+	"github.com/klauspost/compress/zstd"
+)
+
+// A saved state is a zstd stream of JSON lines: a header, every row in table
+// and key order, and a trailer with the number of rows, by which a cut stream
+// is told from a whole one. Equal states save to equal bytes.
+
+// snapshotFormat is the version of what Save writes. Restore reads all
+// versions up to it.
+const snapshotFormat = 1
+
+// maxRowSize bounds a line of a saved state, in bytes.
+const maxRowSize = 64 << 20
+
+type header struct {
+	Berth  string `json:"berth"`
+	Format int    `json:"format"`
+}
+
+// line is a row, or the trailer if Table is empty.
+type line struct {
+	Table string          `json:"table,omitempty"`
+	Row   json.RawMessage `json:"row,omitempty"`
+	Rows  int             `json:"rows,omitempty"`
+}
+
+// Save writes the view as a compressed stream.
+func (v View) Save(w io.Writer) error {
+	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return fmt.Errorf("open compressor: %w", err)
+	}
+	buffered := bufio.NewWriterSize(z, 1<<16)
+	if err := v.saveLines(buffered); err != nil {
+		return errors.Join(err, z.Close())
+	}
+	if err := buffered.Flush(); err != nil {
+		return errors.Join(fmt.Errorf("save state: %w", err), z.Close())
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	return nil
+}
+
+func (v View) saveLines(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(header{Berth: "state", Format: snapshotFormat}); err != nil {
+		return fmt.Errorf("save header: %w", err)
+	}
+	count := 0
+	for _, d := range definitions() {
+		it, err := v.txn.Get(d.name, primary+"_prefix", []byte(nil))
+		if err != nil {
+			return fmt.Errorf("save table %s: %w", d.name, err)
+		}
+		for row := it.Next(); row != nil; row = it.Next() {
+			b, err := json.Marshal(row)
+			if err != nil {
+				return fmt.Errorf("save row of %s: %w", d.name, err)
+			}
+			if err := enc.Encode(line{Table: d.name, Row: b}); err != nil {
+				return fmt.Errorf("save row of %s: %w", d.name, err)
+			}
+			count++
+		}
+	}
+	if err := enc.Encode(line{Rows: count}); err != nil {
+		return fmt.Errorf("save trailer: %w", err)
+	}
+	return nil
+}
+
+// Load reads a saved state into a new store.
+func Load(r io.Reader) (*Store, error) {
+	z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("open decompressor: %w", err)
+	}
+	defer z.Close()
+	s, err := New()
+	if err != nil {
+		return nil, err
+	}
+	scan := bufio.NewScanner(z)
+	scan.Buffer(make([]byte, 1<<16), maxRowSize)
+	if err := readHeader(scan); err != nil {
+		return nil, err
+	}
+	if err := readRows(scan, s.current.Load().db); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func readHeader(scan *bufio.Scanner) error {
+	if !scan.Scan() {
+		return fmt.Errorf("restore state: no header: %w", cutOr(scan.Err()))
+	}
+	var h header
+	if err := unmarshalStrict(scan.Bytes(), &h); err != nil || h.Berth != "state" {
+		return errors.New("restore state: this is not a saved state of Berth")
+	}
+	if h.Format > snapshotFormat {
+		return fmt.Errorf("restore state: format %d is newer than this version understands (%d)", h.Format, snapshotFormat)
+	}
+	return nil
+}
+
+// readRows fills the database. It writes in batches: one transaction for all
+// would track more than go-memdb does cheaply.
+func readRows(scan *bufio.Scanner, db *memdb.MemDB) error {
+	const batch = 1000
+	decoders := map[string]func(json.RawMessage) (any, error){}
+	for _, d := range definitions() {
+		decoders[d.name] = d.decode
+	}
+	txn := db.Txn(true)
+	defer func() { txn.Abort() }()
+	for count := 0; scan.Scan(); count++ {
+		var l line
+		if err := unmarshalStrict(scan.Bytes(), &l); err != nil {
+			return fmt.Errorf("restore state: row %d: %w", count+1, err)
+		}
+		if l.Table == "" {
+			return finishRows(scan, txn, l.Rows, count)
+		}
+		decode := decoders[l.Table]
+		if decode == nil {
+			return fmt.Errorf("restore state: row %d: unknown table %q", count+1, l.Table)
+		}
+		row, err := decode(l.Row)
+		if err != nil {
+			return fmt.Errorf("restore state: row %d of %s: %w", count+1, l.Table, err)
+		}
+		if err := txn.Insert(l.Table, row); err != nil {
+			return fmt.Errorf("restore state: row %d of %s: %w", count+1, l.Table, err)
+		}
+		if count%batch == batch-1 {
+			txn.Commit()
+			txn = db.Txn(true)
+		}
+	}
+	return fmt.Errorf("restore state: the stream is cut: %w", cutOr(scan.Err()))
+}
+
+func finishRows(scan *bufio.Scanner, txn *memdb.Txn, want, got int) error {
+	if want != got {
+		return fmt.Errorf("restore state: %d rows, and the trailer says %d", got, want)
+	}
+	if scan.Scan() {
+		return errors.New("restore state: there is something after the trailer")
+	}
+	if err := scan.Err(); err != nil {
+		return fmt.Errorf("restore state: %w", err)
+	}
+	txn.Commit()
+	return nil
+}
+
+func cutOr(err error) error {
+	if err == nil {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Restore replaces everything in s by what other holds, and wakes everybody
+// who watches s. other must not be used afterwards.
+func (s *Store) Restore(other *Store) { s.replace(other.current.Load().db) }
+
+// unmarshalStrict refuses fields that it does not know: a server that does not
+// know a field must stop rather than diverge.
+func unmarshalStrict(b []byte, v any) error {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	return dec.Decode(v)
+}

@@ -1,0 +1,61 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/berth-dev/berth/api"
+)
+
+const tableVolumes = "volumes"
+
+const volumesUnsettled = "unsettled"
+
+func volumesTable() definition {
+	id := func(v *api.Volume) []byte { return key(string(v.Namespace), string(v.ID)) }
+	return define[api.Volume](tableVolumes,
+		unique(primary, id),
+		unique(volumesUnsettled, func(v *api.Volume) []byte {
+			if VolumeSettled(v) {
+				return nil
+			}
+			return id(v)
+		}),
+	)
+}
+
+// VolumeSettled reports whether nothing is left to do for the volume itself
+// but to wait for its open operation.
+func VolumeSettled(v *api.Volume) bool {
+	if v.Desired == api.Absent {
+		// A create that is still open may have to be cancelled.
+		return v.Status.Operation.Kind() == api.OperationDelete
+	}
+	return v.Status.Operation != "" || v.Status.State == api.VolumeReady || v.Status.State == api.VolumeFailed
+}
+
+// Volume is the volume of that name, or nil.
+func (v View) Volume(ns api.NamespaceID, id api.VolumeID) *api.Volume {
+	return first[api.Volume](v, tableVolumes, primary, key(string(ns), string(id)))
+}
+
+// Volumes yields the volumes of a namespace by id, or all if ns is empty.
+func (v View) Volumes(ns api.NamespaceID) iter.Seq[*api.Volume] {
+	if ns == "" {
+		return rows[api.Volume](v, tableVolumes, primary, nil)
+	}
+	return rows[api.Volume](v, tableVolumes, primary, key(string(ns)))
+}
+
+// UnsettledVolumes yields the volumes that wait for the provisioner.
+func (v View) UnsettledVolumes() iter.Seq[*api.Volume] {
+	return rows[api.Volume](v, tableVolumes, volumesUnsettled, nil)
+}
+
+// VolumesIndex is when a volume was last written.
+func (v View) VolumesIndex() uint64 { return v.modified(tableVolumes) }
+
+// PutVolume stores a new volume, or a changed copy.
+func (tx *Tx) PutVolume(vol *api.Volume) { put(tx, tableVolumes, vol) }
+
+// DeleteVolume removes a volume that is there.
+func (tx *Tx) DeleteVolume(vol *api.Volume) { remove(tx, tableVolumes, vol) }
