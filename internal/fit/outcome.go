@@ -1,0 +1,77 @@
+package fit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Verdict is what an answer of a plugin means for the operation.
+type Verdict struct {
+	// Done: the call had its effect.
+	Done bool
+	// Certain: it is known whether it had. An uncertain outcome is resolved by
+	// repeating, never by forgetting.
+	Certain bool
+	// Retry: repeating the same call can help. A call that is neither done nor
+	// worth repeating has failed for good.
+	Retry bool
+}
+
+// Judge reads the code that a plugin answered a controller call with (CSI
+// spec, Error Scheme, and the tables of each RPC).
+func Judge(kind api.OperationKind, code string) Verdict {
+	switch code {
+	case "OK":
+		return Verdict{Done: true, Certain: true}
+	case "NOT_FOUND":
+		if kind == api.OperationDelete {
+			// The volume is gone, which is what was asked for.
+			return Verdict{Done: true, Certain: true}
+		}
+		return Verdict{Certain: true, Retry: worthRepeating(kind)}
+	case "INVALID_ARGUMENT", "ALREADY_EXISTS", "OUT_OF_RANGE", "UNIMPLEMENTED":
+		return Verdict{Certain: true, Retry: worthRepeating(kind)}
+	case "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED":
+		return Verdict{Certain: true, Retry: true}
+	default:
+		// ABORTED: another call for the volume is pending, maybe an earlier
+		// attempt. DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL, UNKNOWN and
+		// whatever else: the plugin may have died in the middle of it.
+		return Verdict{Retry: true}
+	}
+}
+
+// worthRepeating tells the calls that are repeated even after a refusal for
+// good. Giving up one that undoes something would leak what it was to undo; a
+// publish is given up by the end of who needs it. Only a create that is
+// refused comes back to its user, who must change the request.
+func worthRepeating(kind api.OperationKind) bool {
+	switch kind {
+	case api.OperationDelete, api.OperationPublish, api.OperationUnpublish:
+		return true
+	case api.OperationCreate:
+		return false
+	}
+	return false
+}
+
+// The wait between attempts doubles from the first to the last.
+const (
+	firstBackoff = time.Second
+	lastBackoff  = 5 * time.Minute
+)
+
+// Backoff is how long to wait after so many failures in a row. It is spread by
+// up to a quarter, by the subject's name, so that what failed together does
+// not come back together; the same arguments give the same answer.
+func Backoff(subject string, failures int) time.Duration {
+	d := firstBackoff
+	for i := 1; i < failures && d < lastBackoff; i++ {
+		d *= 2
+	}
+	d = min(d, lastBackoff)
+	share := time.Duration(spread(fmt.Sprintf("%s/%d", subject, failures)) % 1024)
+	return d + d/4*share/1024
+}

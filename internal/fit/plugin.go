@@ -1,0 +1,145 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Plugin is what the instances of a plugin say together. Instances of one
+// plugin are meant to say the same; a healthy one is believed first.
+type Plugin struct {
+	ID        api.PluginID
+	instances []*api.Instance
+}
+
+// NewPlugin takes all instances of one plugin.
+func NewPlugin(id api.PluginID, instances []*api.Instance) Plugin {
+	return Plugin{ID: id, instances: instances}
+}
+
+// controller is an instance that speaks for the controller service: a healthy
+// one if there is any.
+func (p Plugin) controller() *api.Instance {
+	var known *api.Instance
+	for _, i := range p.instances {
+		if !i.ServesController() {
+			continue
+		}
+		if i.Healthy {
+			return i
+		}
+		known = i
+	}
+	return known
+}
+
+// Known reports whether any instance has ever told its capabilities.
+func (p Plugin) Known() bool {
+	return slices.ContainsFunc(p.instances, func(i *api.Instance) bool { return i.Driver != "" })
+}
+
+// ControllerMissing reports whether the plugin says that it has a controller
+// service, and no instance that serves it was ever seen. Whether volumes must
+// be attached is then not known.
+func (p Plugin) ControllerMissing() bool {
+	return p.controller() == nil && slices.ContainsFunc(p.instances, func(i *api.Instance) bool {
+		return slices.Contains(i.PluginCapabilities, api.CapControllerService)
+	})
+}
+
+// Can reports whether the plugin's controller has a capability.
+func (p Plugin) Can(capability string) bool {
+	c := p.controller()
+	return c != nil && c.Can(capability)
+}
+
+// Attaches reports whether volumes must be published by the controller before
+// a node can use them.
+func (p Plugin) Attaches() bool { return p.Can(api.CapPublishUnpublish) }
+
+// HasTopology reports whether the plugin's volumes may be out of some nodes'
+// reach.
+func (p Plugin) HasTopology() bool {
+	return slices.ContainsFunc(p.instances, func(i *api.Instance) bool {
+		return slices.Contains(i.PluginCapabilities, api.CapAccessibility)
+	})
+}
+
+// Executor chooses the node whose agent makes a controller call: one with a
+// healthy controller instance, on a ready node. The node named by prefer comes
+// first, then those from which one of the topologies can be reached, for
+// drivers whose controllers only serve what is near them. Among equals seed
+// decides, so that the load is spread and the answer stays the same. It
+// answers "" and a reason if there is none.
+func (p Plugin) Executor(near []api.Topology, prefer api.NodeID, seed string, ready func(api.NodeID) bool) (api.NodeID, string) {
+	var best []*api.Instance
+	bestRank := 0
+	for _, i := range p.instances {
+		if !i.ServesController() || !i.Healthy || !ready(i.NodeID) {
+			continue
+		}
+		rank := 1
+		switch {
+		case i.NodeID == prefer:
+			rank = 3
+		case i.ServesNode() && len(near) > 0 && Reachable(near, i.Topology):
+			rank = 2
+		}
+		if rank > bestRank {
+			best, bestRank = nil, rank
+		}
+		if rank == bestRank {
+			best = append(best, i)
+		}
+	}
+	if len(best) == 0 {
+		return "", p.noController()
+	}
+	return best[spread(seed)%uint32(len(best))].NodeID, "" //nolint:gosec // a count of instances
+}
+
+// Topologies are the distinct topologies of the nodes that the plugin serves
+// and that are ready, in node order.
+func (p Plugin) Topologies(ready func(api.NodeID) bool) []api.Topology {
+	var all []api.Topology
+	for _, i := range p.instances {
+		if !i.ServesNode() || !i.Healthy || len(i.Topology) == 0 || !ready(i.NodeID) {
+			continue
+		}
+		if !slices.ContainsFunc(all, func(t api.Topology) bool { return maps.Equal(t, i.Topology) }) {
+			all = append(all, i.Topology)
+		}
+	}
+	return all
+}
+
+func (p Plugin) noController() string {
+	switch c := p.controller(); {
+	case len(p.instances) == 0:
+		return fmt.Sprintf("no node runs plugin %s", p.ID)
+	case c == nil:
+		return fmt.Sprintf("plugin %s has no controller instance", p.ID)
+	case !c.Healthy:
+		return fmt.Sprintf("no controller instance of plugin %s is healthy: on node %s, %s", p.ID, c.NodeID, c.Reason)
+	}
+	return fmt.Sprintf("no node with a controller instance of plugin %s is ready", p.ID)
+}
+
+// NodeInstance is the instance that serves node calls among those of one node,
+// a healthy one first, or nil.
+func NodeInstance(instances []*api.Instance) *api.Instance {
+	var known *api.Instance
+	for _, i := range instances {
+		if !i.ServesNode() {
+			continue
+		}
+		if i.Healthy {
+			return i
+		}
+		known = i
+	}
+	return known
+}
