@@ -1,0 +1,240 @@
+package command
+
+import (
+	"slices"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// PlaceAllocation puts one instance of a group on a node, and takes all the
+// holds that it needs in the same entry.
+type PlaceAllocation struct {
+	Namespace api.NamespaceID `json:"namespace"`
+	JobID     api.JobID       `json:"job_id"`
+	JobUID    string          `json:"job_uid"`
+	Revision  uint64          `json:"revision"`
+	// Serial is the job's next: two plans made from one reading cannot both win.
+	Serial    uint64     `json:"serial"`
+	Group     string     `json:"group"`
+	Index     int        `json:"index"`
+	NodeID    api.NodeID `json:"node_id"`
+	NodeEpoch uint64     `json:"node_epoch"`
+	// Replaces is the ended allocation that this one follows.
+	Replaces api.AllocID `json:"replaces,omitempty"`
+	Failures int         `json:"failures,omitempty"`
+}
+
+// Kind implements Command.
+func (*PlaceAllocation) Kind() Kind { return "allocation.place" }
+
+// Validate implements Command.
+func (c *PlaceAllocation) Validate() error {
+	var p api.Problems
+	if c.Index < 0 {
+		p.Add("index", "is negative", "count from 0")
+	}
+	return p.Err("the placement")
+}
+
+// Apply implements Command.
+func (c *PlaceAllocation) Apply(tx *state.Tx) error {
+	job := tx.Job(c.Namespace, c.JobID)
+	if job == nil || job.UID != c.JobUID || job.Desired != api.Present || job.Revision != c.Revision || job.Status.Serial+1 != c.Serial {
+		return conflict("job %s has changed", c.JobID)
+	}
+	group := job.Spec.Group(c.Group)
+	if group == nil || c.Index >= group.Count {
+		return conflict("job %s has no %s[%d]", c.JobID, c.Group, c.Index)
+	}
+	node := tx.Node(c.NodeID)
+	if node == nil || node.Status.State != api.NodeReady || node.Status.Epoch != c.NodeEpoch {
+		return conflict("node %s has changed", c.NodeID)
+	}
+	replaced, err := c.predecessor(tx)
+	if err != nil {
+		return err
+	}
+	alloc := &api.Allocation{
+		ID:        api.NewAllocID(job.UID, c.Serial),
+		Namespace: c.Namespace, JobID: c.JobID, JobUID: job.UID, Revision: c.Revision,
+		Group: c.Group, Index: c.Index, NodeID: c.NodeID,
+		Desired: api.DesireRun, Failures: c.Failures,
+		Status: api.AllocStatus{State: api.AllocPending},
+	}
+	attachments, err := c.holds(tx, alloc, group)
+	if err != nil {
+		return err
+	}
+	tx.PutAllocation(alloc)
+	for _, a := range attachments {
+		takeHold(tx, a, node.Status.Epoch)
+	}
+	if replaced != nil {
+		next := *replaced
+		next.Replaced = true
+		tx.PutAllocation(&next)
+	}
+	next := *job
+	next.Status.Serial = c.Serial
+	tx.PutJob(&next)
+	tx.Touch(c.NodeID)
+	return nil
+}
+
+// predecessor checks that nobody else has the place in the group.
+func (c *PlaceAllocation) predecessor(tx *state.Tx) (*api.Allocation, error) {
+	for a := range tx.LiveAllocations(c.JobUID) {
+		if a.Group != c.Group || a.Index != c.Index {
+			continue
+		}
+		if a.ID != c.Replaces {
+			return nil, conflict("%s is there already: allocation %s", a.Name(), a.ID.Short())
+		}
+		if !a.Terminal() {
+			return nil, conflict("allocation %s has not ended", a.ID.Short())
+		}
+		return a, nil
+	}
+	if c.Replaces != "" {
+		return nil, conflict("allocation %s was replaced already", c.Replaces.Short())
+	}
+	return nil, nil
+}
+
+// holds checks every volume request of the group against the volumes and
+// whoever holds them, the group's own earlier requests included.
+func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.TaskGroup) ([]*api.Attachment, error) {
+	var taken []*api.Attachment
+	for i := range group.Volumes {
+		req := &group.Volumes[i]
+		vol := tx.Volume(c.Namespace, req.Source)
+		if reason := fit.Request(vol, req); reason != "" {
+			return nil, conflict("%s", reason)
+		}
+		want := newAttachment(alloc, req, vol)
+		holders := slices.Collect(tx.Holders(c.Namespace, vol.ID))
+		for _, own := range taken {
+			if own.VolumeID == vol.ID {
+				holders = append(holders, own)
+			}
+		}
+		if reason := fit.Hold(want, holders); reason != "" {
+			return nil, conflict("volume %s: %s", vol.ID, reason)
+		}
+		taken = append(taken, want)
+	}
+	return taken, fitsLimit(tx, c.NodeID, taken)
+}
+
+// fitsLimit checks the plugins' maximum of volumes on a node. It counts
+// publications, so that a shared volume counts once.
+func fitsLimit(tx *state.Tx, node api.NodeID, taken []*api.Attachment) error {
+	for _, a := range taken {
+		instance := fit.NodeInstance(slices.Collect(tx.NodePlugin(node, a.PluginID)))
+		if instance == nil || instance.MaxVolumes == 0 {
+			continue
+		}
+		used := map[[2]string]bool{}
+		for p := range tx.NodePublications(node, a.PluginID) {
+			used[[2]string{string(p.Namespace), string(p.VolumeID)}] = true
+		}
+		for _, t := range taken {
+			if t.PluginID == a.PluginID {
+				used[[2]string{string(t.Namespace), string(t.VolumeID)}] = true
+			}
+		}
+		if int64(len(used)) > instance.MaxVolumes {
+			return conflict("node %s has room for %d volumes of plugin %s", node, instance.MaxVolumes, a.PluginID)
+		}
+	}
+	return nil
+}
+
+func newAttachment(alloc *api.Allocation, req *api.VolumeRequest, vol *api.Volume) *api.Attachment {
+	return &api.Attachment{
+		AllocID: alloc.ID, Name: req.Name,
+		Namespace: alloc.Namespace, VolumeID: vol.ID, PluginID: vol.Spec.PluginID,
+		NodeID: alloc.NodeID, JobID: alloc.JobID,
+		ReadOnly: req.ReadOnly, AccessMode: req.AccessMode, AttachmentMode: req.AttachmentMode,
+		MountOptions: fit.Overlay(vol.Spec.MountOptions, req.MountOptions),
+	}
+}
+
+// takeHold stores a claimed attachment and, for the first on its node, the
+// publication that it will use.
+func takeHold(tx *state.Tx, a *api.Attachment, epoch uint64) {
+	step(tx, a, api.Claimed, false)
+	tx.PutAttachment(a)
+	if tx.Publication(a.Namespace, a.VolumeID, a.NodeID) == nil {
+		tx.PutPublication(&api.Publication{
+			Namespace: a.Namespace, VolumeID: a.VolumeID, NodeID: a.NodeID, PluginID: a.PluginID,
+			Status: api.PublicationStatus{Outcome: api.OutcomeNone, NodeEpoch: epoch},
+		})
+	}
+}
+
+// StopAllocation says that an allocation is to end, or, if it has ended, that
+// it gets no successor.
+type StopAllocation struct {
+	ID      api.AllocID `json:"id"`
+	Version uint64      `json:"version"`
+	Reason  string      `json:"reason"`
+}
+
+// Kind implements Command.
+func (*StopAllocation) Kind() Kind { return "allocation.stop" }
+
+// Validate implements Command.
+func (c *StopAllocation) Validate() error {
+	var p api.Problems
+	if c.Reason == "" {
+		p.Add("reason", "is empty", "say why")
+	}
+	return p.Err("the stop")
+}
+
+// Apply implements Command.
+func (c *StopAllocation) Apply(tx *state.Tx) error {
+	alloc := tx.Allocation(c.ID)
+	if alloc == nil || alloc.Version != c.Version {
+		return conflict("allocation %s has changed", c.ID.Short())
+	}
+	next := *alloc
+	next.Desired, next.DesiredReason = api.DesireStop, c.Reason
+	next.Replaced = alloc.Terminal()
+	tx.PutAllocation(&next)
+	beginRelease(tx, c.ID)
+	tx.Touch(alloc.NodeID)
+	return nil
+}
+
+// beginRelease turns the attachments of an allocation that ends towards the
+// exit. The agent unpublishes and unstages; the volumewatcher does the rest.
+func beginRelease(tx *state.Tx, id api.AllocID) {
+	for a := range tx.AllocAttachments(id) {
+		if !a.Wanted() {
+			continue
+		}
+		next := *a
+		step(tx, &next, api.Unpublishing, false)
+		tx.PutAttachment(&next)
+	}
+}
+
+// collectable says whether an allocation's row can go.
+func collectable(tx *state.Tx, a *api.Allocation) error {
+	if !a.Terminal() {
+		return conflict("allocation %s has not ended", a.ID.Short())
+	}
+	for at := range tx.AllocAttachments(a.ID) {
+		if at.Holds() {
+			return conflict("allocation %s still holds volume %s", a.ID.Short(), at.VolumeID)
+		}
+	}
+	if job := tx.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID && !a.Replaced {
+		return conflict("allocation %s has no successor", a.ID.Short())
+	}
+	return nil
+}

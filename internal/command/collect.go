@@ -1,0 +1,92 @@
+package command
+
+import (
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// Collect removes rows that are history. Only what was last written before
+// Before goes, whatever was chosen.
+type Collect struct {
+	Before      time.Time         `json:"before"`
+	Operations  []api.OperationID `json:"operations,omitempty"`
+	Allocations []api.AllocID     `json:"allocations,omitempty"`
+	Jobs        []JobName         `json:"jobs,omitempty"`
+}
+
+// JobName names a job.
+type JobName struct {
+	Namespace api.NamespaceID `json:"namespace"`
+	ID        api.JobID       `json:"id"`
+}
+
+// Kind implements Command.
+func (*Collect) Kind() Kind { return "collect" }
+
+// Validate implements Command.
+func (c *Collect) Validate() error {
+	var p api.Problems
+	if c.Before.IsZero() {
+		p.Add("before", "is missing", "say up to when")
+	}
+	return p.Err("the collection")
+}
+
+// Apply implements Command. An allocation takes its freed attachments along,
+// a job the specs of its revisions.
+func (c *Collect) Apply(tx *state.Tx) error {
+	operations, allocations, jobs, err := c.check(tx)
+	if err != nil {
+		return err
+	}
+	for _, o := range operations {
+		tx.DeleteOperation(o)
+	}
+	for _, a := range allocations {
+		for at := range tx.AllocAttachments(a.ID) {
+			tx.DeleteAttachment(at)
+		}
+		tx.DeleteAllocation(a)
+		tx.Touch(a.NodeID)
+	}
+	for _, j := range jobs {
+		for r := range tx.Revisions(j.UID) {
+			tx.DeleteRevision(r)
+		}
+		tx.DeleteJob(j)
+	}
+	return nil
+}
+
+func (c *Collect) check(tx *state.Tx) (ops []*api.Operation, allocs []*api.Allocation, jobs []*api.Job, err error) {
+	for _, id := range c.Operations {
+		o := tx.Operation(id)
+		if o == nil || o.Open() || !o.ModifyTime.Before(c.Before) {
+			return nil, nil, nil, conflict("operation %s is not to be collected", id)
+		}
+		ops = append(ops, o)
+	}
+	for _, id := range c.Allocations {
+		a := tx.Allocation(id)
+		if a == nil || !a.ModifyTime.Before(c.Before) {
+			return nil, nil, nil, conflict("allocation %s is not to be collected", id.Short())
+		}
+		if err := collectable(tx, a); err != nil {
+			return nil, nil, nil, err
+		}
+		allocs = append(allocs, a)
+	}
+	for _, name := range c.Jobs {
+		j := tx.Job(name.Namespace, name.ID)
+		if j == nil || j.Desired == api.Present || !j.ModifyTime.Before(c.Before) {
+			return nil, nil, nil, conflict("job %s is not to be collected", name.ID)
+		}
+		for a := range tx.JobAllocations(j.UID) {
+			return nil, nil, nil, conflict("job %s still has allocation %s", name.ID, a.ID.Short())
+		}
+		jobs = append(jobs, j)
+	}
+	return ops, allocs, jobs, nil
+}

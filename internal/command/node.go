@@ -1,0 +1,161 @@
+package command
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// RegisterNode begins a session of a node's agent.
+type RegisterNode struct {
+	NodeID     api.NodeID `json:"node_id"`
+	Name       string     `json:"name"`
+	SecretHash string     `json:"secret_hash"`
+	// Session is the new session's token, and Known the tokens of the older
+	// ones that the agent remembers.
+	Session string                `json:"session"`
+	Known   []string              `json:"known,omitempty"`
+	BootID  string                `json:"boot_id"`
+	Version string                `json:"version"`
+	Drivers map[string]api.Driver `json:"drivers"`
+	// OtherLive: the session that the state knows was heard of within its
+	// lease. Only the leader can tell, so it is its choice.
+	OtherLive bool `json:"other_live,omitempty"`
+}
+
+// Kind implements Command.
+func (*RegisterNode) Kind() Kind { return "node.register" }
+
+// Validate implements Command.
+func (c *RegisterNode) Validate() error {
+	var p api.Problems
+	p.Name("node_id", string(c.NodeID))
+	p.Name("name", c.Name)
+	if len(c.SecretHash) != 64 {
+		p.Add("secret", "is missing", "send the node's secret")
+	}
+	if c.Session == "" {
+		p.Add("session", "is empty", "make a token for the session")
+	}
+	if c.BootID == "" {
+		p.Add("boot_id", "is empty", "send the kernel's boot id")
+	}
+	return p.Err("the registration")
+}
+
+// Apply implements Command. An agent that knows the last session is the one
+// that the servers last spoke to, and keeps the node's epoch. One that does
+// not is a copy of it while the other is heard of, and otherwise one whose
+// memory was lost or put back: what it reported before counts no more, and
+// what it ran is to be undone.
+func (c *RegisterNode) Apply(tx *state.Tx) error {
+	old := tx.Identity(c.NodeID)
+	if old == nil {
+		c.register(tx, nil, &state.Identity{Epoch: 1})
+		return nil
+	}
+	if old.SecretHash != c.SecretHash {
+		return api.Errorf(api.CodeForbidden, "node %s is registered with another secret", c.NodeID)
+	}
+	node := tx.Node(c.NodeID)
+	if old.Session == c.Session || slices.Contains(c.Known, old.Session) {
+		c.register(tx, node, &state.Identity{Epoch: old.Epoch, Sequence: old.Sequence})
+		return nil
+	}
+	if c.OtherLive {
+		return api.Errorf(api.CodeIdentityInUse,
+			"another agent with the identity of node %s was heard of within the last %s: was its data directory copied?", c.NodeID, api.Lease)
+	}
+	c.register(tx, node, &state.Identity{Epoch: old.Epoch + 1})
+	endAllocations(tx, c.NodeID, "the agent of node "+string(c.NodeID)+" lost its memory")
+	return nil
+}
+
+// register writes the node and its identity.
+func (c *RegisterNode) register(tx *state.Tx, old *api.Node, id *state.Identity) {
+	id.NodeID, id.SecretHash, id.Session = c.NodeID, c.SecretHash, c.Session
+	tx.PutIdentity(id)
+	node := &api.Node{ID: c.NodeID}
+	if old != nil {
+		copied := *old
+		node = &copied
+	}
+	node.Name = c.Name
+	node.Status = api.NodeStatus{
+		State:   api.NodeReady,
+		Epoch:   id.Epoch,
+		BootID:  c.BootID,
+		Session: tx.Now(),
+		Version: c.Version,
+		Drivers: c.Drivers,
+	}
+	if cluster := tx.Cluster(); cluster != nil {
+		node.Status.Generation = cluster.Generation.Number
+	}
+	tx.PutNode(node)
+	tx.Touch(c.NodeID)
+}
+
+// endAllocations ends whatever a node ran, because nobody there knows of it
+// any more. The holds stay until the agent says that nothing is mounted.
+func endAllocations(tx *state.Tx, node api.NodeID, reason string) {
+	for a := range tx.NodeAllocations(node) {
+		if a.Terminal() {
+			continue
+		}
+		next := *a
+		next.Status.State = api.AllocFailed
+		next.Status.Ended = tx.Now()
+		next.Status.Problem = &api.Problem{Step: "run", Message: reason, Since: tx.Now()}
+		tx.PutAllocation(&next)
+		beginRelease(tx, a.ID)
+		unsettleJob(tx, a.Namespace, a.JobID)
+	}
+}
+
+// SetNodeState says whether a node's agent is in contact.
+type SetNodeState struct {
+	NodeID api.NodeID    `json:"node_id"`
+	State  api.NodeState `json:"state"`
+	// Session is the session that was silent, or was heard of again.
+	Session string `json:"session"`
+}
+
+// Kind implements Command.
+func (*SetNodeState) Kind() Kind { return "node.state" }
+
+// Validate implements Command.
+func (c *SetNodeState) Validate() error {
+	var p api.Problems
+	if c.State != api.NodeReady && c.State != api.NodeDown {
+		p.Addf("state", "use ready or down", "is %q", c.State)
+	}
+	return p.Err("the node")
+}
+
+// Apply implements Command. A session that has ended decides nothing.
+func (c *SetNodeState) Apply(tx *state.Tx) error {
+	node, id := tx.Node(c.NodeID), tx.Identity(c.NodeID)
+	if node == nil || id == nil {
+		return api.Errorf(api.CodeNotFound, "node %s does not exist", c.NodeID)
+	}
+	if id.Session != c.Session || node.Status.State == c.State {
+		return nil
+	}
+	next := *node
+	next.Status.State = c.State
+	tx.PutNode(&next)
+	return nil
+}
+
+// putDrivers notes what a node's drivers are now.
+func putDrivers(tx *state.Tx, node *api.Node, drivers map[string]api.Driver) {
+	if drivers == nil || maps.Equal(node.Status.Drivers, drivers) {
+		return
+	}
+	next := *node
+	next.Status.Drivers = drivers
+	tx.PutNode(&next)
+}

@@ -1,0 +1,207 @@
+package command
+
+import (
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// OpenOperation records the intent to make a call, before anybody makes it.
+type OpenOperation struct {
+	OperationKind api.OperationKind    `json:"operation_kind"`
+	Namespace     api.NamespaceID      `json:"namespace"`
+	VolumeID      api.VolumeID         `json:"volume_id"`
+	PluginID      api.PluginID         `json:"plugin_id"`
+	NodeID        api.NodeID           `json:"node_id,omitempty"`
+	Request       api.OperationRequest `json:"request"`
+	// Version is that of the volume for create and delete, and that of the
+	// publication for publish and unpublish.
+	Version uint64 `json:"version"`
+}
+
+// Kind implements Command.
+func (*OpenOperation) Kind() Kind { return "operation.open" }
+
+// Validate implements Command.
+func (c *OpenOperation) Validate() error {
+	var p api.Problems
+	r := c.Request
+	fits := map[api.OperationKind]bool{
+		api.OperationCreate:    r.Create != nil,
+		api.OperationDelete:    r.Delete != nil,
+		api.OperationPublish:   r.Publish != nil,
+		api.OperationUnpublish: r.Unpublish != nil,
+	}
+	if !fits[c.OperationKind] {
+		p.Addf("request", "set the member that fits", "does not fit an operation of kind %q", c.OperationKind)
+	}
+	return p.Err("the operation")
+}
+
+// Apply implements Command. One call at a time: the volume, or its publication
+// on that node, must have no other open operation.
+func (c *OpenOperation) Apply(tx *state.Tx) error {
+	name := api.OperationName(c.OperationKind, c.Namespace, c.VolumeID, c.NodeID)
+	if open := tx.OpenOperation(name); open != nil {
+		return conflict("operation %s is open already", open.ID)
+	}
+	vol := tx.Volume(c.Namespace, c.VolumeID)
+	if vol == nil {
+		return conflict("volume %s is gone", c.VolumeID)
+	}
+	if vol.Status.Operation != "" {
+		return conflict("volume %s waits for operation %s", c.VolumeID, vol.Status.Operation)
+	}
+	switch c.OperationKind {
+	case api.OperationCreate, api.OperationDelete:
+		if vol.Version != c.Version {
+			return conflict("volume %s has changed", c.VolumeID)
+		}
+		next := *vol
+		next.Status.Operation = c.open(tx, name)
+		tx.PutVolume(&next)
+	case api.OperationPublish, api.OperationUnpublish:
+		return c.openPublication(tx, name)
+	}
+	return nil
+}
+
+func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
+	pub := tx.Publication(c.Namespace, c.VolumeID, c.NodeID)
+	if pub == nil || pub.Version != c.Version {
+		return conflict("the publication of volume %s on node %s has changed", c.VolumeID, c.NodeID)
+	}
+	if pub.Status.Operation != "" {
+		return conflict("the publication waits for operation %s", pub.Status.Operation)
+	}
+	next := *pub
+	if r := c.Request.Publish; r != nil {
+		next.Status.ExternalNodeID = r.ExternalNodeID
+		next.Status.ReadOnly = r.ReadOnly
+	}
+	next.Status.Operation = c.open(tx, name)
+	tx.PutPublication(&next)
+	return nil
+}
+
+func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
+	op := &api.Operation{
+		ID:        tx.NextOperationID(name),
+		Name:      name,
+		Kind:      c.OperationKind,
+		Namespace: c.Namespace,
+		VolumeID:  c.VolumeID,
+		PluginID:  c.PluginID,
+		NodeID:    c.NodeID,
+		Request:   c.Request,
+		Status:    api.OperationStatus{State: api.OperationWaiting},
+	}
+	tx.PutOperation(op)
+	return op.ID
+}
+
+// AssignOperation gives an operation to the agent of a node.
+type AssignOperation struct {
+	ID       api.OperationID `json:"id"`
+	Version  uint64          `json:"version"`
+	Executor api.NodeID      `json:"executor"`
+	// Limit is how long the call may take.
+	Limit api.Duration `json:"limit"`
+}
+
+// Kind implements Command.
+func (*AssignOperation) Kind() Kind { return "operation.assign" }
+
+// Validate implements Command.
+func (c *AssignOperation) Validate() error {
+	var p api.Problems
+	if c.Limit <= 0 {
+		p.Addf("limit", "give the call some time", "is %s", c.Limit)
+	}
+	return p.Err("the assignment")
+}
+
+// Apply implements Command. From here on the call may have been made, so what
+// it changes is uncertain until its outcome is reported.
+func (c *AssignOperation) Apply(tx *state.Tx) error {
+	op := tx.Operation(c.ID)
+	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
+		return conflict("operation %s has changed", c.ID)
+	}
+	if node := tx.Node(c.Executor); node == nil || node.Status.State != api.NodeReady {
+		return conflict("node %s is not ready", c.Executor)
+	}
+	next := *op
+	next.Status.State = api.OperationAssigned
+	next.Status.Attempt++
+	next.Status.Executor = c.Executor
+	next.Status.Assigned = tx.Now()
+	next.Status.Deadline = tx.Now().Add(time.Duration(c.Limit))
+	next.Status.Next = time.Time{}
+	tx.PutOperation(&next)
+	tx.Touch(c.Executor)
+	if pub := publicationOf(tx, op); pub != nil && pub.Status.Outcome != api.OutcomeUncertain {
+		changed := *pub
+		changed.Status.Outcome = api.OutcomeUncertain
+		tx.PutPublication(&changed)
+	}
+	return nil
+}
+
+// publicationOf is the publication that the operation changes, or nil.
+func publicationOf(tx *state.Tx, op *api.Operation) *api.Publication {
+	if op.Kind != api.OperationPublish && op.Kind != api.OperationUnpublish {
+		return nil
+	}
+	return tx.Publication(op.Namespace, op.VolumeID, op.NodeID)
+}
+
+// CancelOperation closes an operation that no agent has.
+type CancelOperation struct {
+	ID      api.OperationID `json:"id"`
+	Version uint64          `json:"version"`
+	Reason  string          `json:"reason"`
+}
+
+// Kind implements Command.
+func (*CancelOperation) Kind() Kind { return "operation.cancel" }
+
+// Validate implements Command.
+func (c *CancelOperation) Validate() error { return nil }
+
+// Apply implements Command. A create with an uncertain attempt is never
+// cancelled: what it may have made would be lost.
+func (c *CancelOperation) Apply(tx *state.Tx) error {
+	op := tx.Operation(c.ID)
+	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
+		return conflict("operation %s has changed", c.ID)
+	}
+	if op.Kind == api.OperationCreate && op.Status.Uncertain {
+		return conflict("operation %s may have made a volume; it goes on until that is known", c.ID)
+	}
+	next := *op
+	next.Status.State = api.OperationCancelled
+	next.Status.Ended = tx.Now()
+	if next.Status.Message == "" {
+		next.Status.Message = c.Reason
+	}
+	tx.PutOperation(&next)
+	releaseSubject(tx, op)
+	return nil
+}
+
+// releaseSubject lets the volume or publication of an operation go on.
+func releaseSubject(tx *state.Tx, op *api.Operation) {
+	if pub := publicationOf(tx, op); pub != nil {
+		next := *pub
+		next.Status.Operation = ""
+		tx.PutPublication(&next)
+		return
+	}
+	if vol := tx.Volume(op.Namespace, op.VolumeID); vol != nil && vol.Status.Operation == op.ID {
+		next := *vol
+		next.Status.Operation = ""
+		tx.PutVolume(&next)
+	}
+}

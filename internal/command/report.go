@@ -1,0 +1,267 @@
+package command
+
+import (
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// ReportFacts takes over what an agent says about its node.
+type ReportFacts struct {
+	Report api.Report `json:"report"`
+}
+
+// Kind implements Command.
+func (*ReportFacts) Kind() Kind { return "node.report" }
+
+// Validate implements Command.
+func (c *ReportFacts) Validate() error {
+	var p api.Problems
+	p.Name("node_id", string(c.Report.NodeID))
+	if c.Report.Sequence == 0 {
+		p.Add("sequence", "is 0", "count reports from 1")
+	}
+	for i := range c.Report.Facts.Operations {
+		if f := &c.Report.Facts.Operations[i]; f.Code == "" {
+			p.Addf("facts.operations", "give the gRPC code", "has no code for %s", f.ID)
+		}
+	}
+	return p.Err("the report")
+}
+
+// Apply implements Command. A report is applied once: one that comes again or
+// late changes nothing, and one of an ended session or epoch is refused.
+// Facts about what is not the node's are passed over.
+func (c *ReportFacts) Apply(tx *state.Tx) error {
+	r := &c.Report
+	id, node := tx.Identity(r.NodeID), tx.Node(r.NodeID)
+	if err := CheckSession(tx.View, r.NodeID, r.Session, r.Epoch); err != nil {
+		return err
+	}
+	if r.Sequence <= id.Sequence {
+		return nil
+	}
+	putDrivers(tx, node, r.Facts.Drivers)
+	for i := range r.Facts.Instances {
+		putInstance(tx, r.NodeID, &r.Facts.Instances[i])
+	}
+	for i := range r.Facts.Operations {
+		endAttempt(tx, r.NodeID, &r.Facts.Operations[i])
+	}
+	for i := range r.Facts.Publications {
+		putStaged(tx, r.NodeID, &r.Facts.Publications[i])
+	}
+	for i := range r.Facts.Attachments {
+		putAttachment(tx, r.NodeID, &r.Facts.Attachments[i])
+	}
+	for i := range r.Facts.Allocations {
+		putAllocation(tx, r.NodeID, &r.Facts.Allocations[i])
+	}
+	next := *id
+	next.Sequence = r.Sequence
+	tx.PutIdentity(&next)
+	return nil
+}
+
+// CheckSession answers an error unless the session is the node's current one.
+func CheckSession(v state.View, node api.NodeID, session string, epoch uint64) error {
+	id := v.Identity(node)
+	switch {
+	case id == nil:
+		return api.Errorf(api.CodeStaleSession, "node %s is not registered", node)
+	case id.Session != session:
+		return api.Errorf(api.CodeStaleSession, "the session of node %s has ended: its agent registered again, or another one did", node)
+	case id.Epoch != epoch:
+		return api.Errorf(api.CodeStaleSession, "epoch %d of node %s has ended; it is in epoch %d", epoch, node, id.Epoch)
+	}
+	return nil
+}
+
+func putInstance(tx *state.Tx, node api.NodeID, f *api.InstanceFact) {
+	old := tx.Instance(f.PluginID, node, f.AllocID)
+	if f.Gone {
+		if old != nil {
+			tx.DeleteInstance(old)
+		}
+		return
+	}
+	next := &api.Instance{PluginID: f.PluginID, NodeID: node, AllocID: f.AllocID}
+	if old != nil {
+		if sameInstance(&old.InstanceStatus, &f.InstanceStatus) {
+			return
+		}
+		copied := *old
+		next = &copied
+	}
+	next.InstanceStatus = f.InstanceStatus
+	tx.PutInstance(next)
+}
+
+func putStaged(tx *state.Tx, node api.NodeID, f *api.PublicationFact) {
+	pub := tx.Publication(f.Namespace, f.VolumeID, node)
+	if pub == nil || pub.Status.Staged == f.Staged {
+		return
+	}
+	next := *pub
+	next.Status.Staged = f.Staged
+	tx.PutPublication(&next)
+}
+
+// putAttachment takes over how far the node is. It only ever moves forward,
+// and only to what a node can know.
+func putAttachment(tx *state.Tx, node api.NodeID, f *api.AttachmentFact) {
+	a := tx.Attachment(f.AllocID, f.Name)
+	if a == nil || a.NodeID != node || !a.Holds() {
+		return
+	}
+	next := *a
+	switch f.State {
+	case api.NodePublished:
+		if a.Status.State == api.ControllerPublished {
+			step(tx, &next, api.NodePublished, false)
+			next.Status.TargetPath = f.TargetPath
+		}
+	case api.NodeDetached:
+		if a.Status.State.Before(api.NodeDetached) {
+			step(tx, &next, api.NodeDetached, false)
+		}
+	case "", api.Claimed, api.ControllerPublished, api.Unpublishing, api.ControllerDetached, api.Freed:
+	}
+	next.Status.Problem = f.Problem
+	if next.Status.State == a.Status.State && sameProblem(a.Status.Problem, f.Problem) {
+		return
+	}
+	tx.PutAttachment(&next)
+}
+
+// putAllocation takes over how an allocation is. An end is final.
+func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
+	a := tx.Allocation(f.ID)
+	if a == nil || a.NodeID != node || a.Terminal() || sameAlloc(&a.Status, &f.Status) {
+		return
+	}
+	next := *a
+	next.Status = f.Status
+	tx.PutAllocation(&next)
+	if next.Terminal() {
+		beginRelease(tx, a.ID)
+		unsettleJob(tx, a.Namespace, a.JobID)
+	}
+}
+
+// endAttempt takes over the outcome of a call. Only the agent that has the
+// operation, and only about its current attempt, is believed.
+func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
+	op := tx.Operation(f.ID)
+	if op == nil || op.Status.State != api.OperationAssigned || op.Status.Executor != node || op.Status.Attempt != f.Attempt {
+		return
+	}
+	verdict := fit.Judge(op.Kind, f.Code)
+	if f.NotSent {
+		verdict = fit.Verdict{Certain: true, Retry: true}
+	}
+	next := *op
+	next.Status.Code, next.Status.Message, next.Status.Duration = f.Code, f.Message, f.Duration
+	if !verdict.Certain {
+		next.Status.Uncertain = true
+	}
+	switch {
+	case verdict.Done:
+		next.Status.State = api.OperationSucceeded
+		next.Status.Ended = tx.Now()
+	case verdict.Retry:
+		next.Status.State = api.OperationWaiting
+		next.Status.Failures++
+		next.Status.Next = tx.Now().Add(fit.Backoff(string(op.ID), next.Status.Failures))
+	default:
+		next.Status.State = api.OperationFailed
+		next.Status.Failures++
+		next.Status.Ended = tx.Now()
+	}
+	tx.PutOperation(&next)
+	tx.Touch(node)
+	applyOutcome(tx, &next, f, verdict)
+}
+
+// applyOutcome changes what the operation was about.
+func applyOutcome(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fit.Verdict) {
+	switch op.Kind {
+	case api.OperationCreate:
+		created(tx, op, &f.Result)
+	case api.OperationDelete:
+		deleted(tx, op)
+	case api.OperationPublish, api.OperationUnpublish:
+		published(tx, op, f, verdict)
+	}
+}
+
+func created(tx *state.Tx, op *api.Operation, r *api.OperationResult) {
+	vol := tx.Volume(op.Namespace, op.VolumeID)
+	if vol == nil || vol.Status.Operation != op.ID {
+		return
+	}
+	next := *vol
+	next.Status.Reason = ""
+	switch op.Status.State {
+	case api.OperationSucceeded:
+		next.Status.Operation = ""
+		next.Status.ExternalID = r.ExternalID
+		next.Status.Capacity = r.Capacity
+		next.Status.Context = r.Context
+		next.Status.AccessibleTopology = r.AccessibleTopology
+		if vol.Desired == api.Present {
+			next.Status.State = api.VolumeReady
+		}
+	case api.OperationFailed:
+		next.Status.Operation = ""
+		next.Status.Reason = op.Status.Code + ": " + op.Status.Message
+		if vol.Desired == api.Present {
+			next.Status.State = api.VolumeFailed
+		}
+	case api.OperationWaiting, api.OperationAssigned, api.OperationCancelled:
+		next.Status.Reason = op.Status.Code + ": " + op.Status.Message
+		if vol.Status.Reason == next.Status.Reason {
+			return
+		}
+	}
+	tx.PutVolume(&next)
+}
+
+func deleted(tx *state.Tx, op *api.Operation) {
+	vol := tx.Volume(op.Namespace, op.VolumeID)
+	if vol == nil || vol.Status.Operation != op.ID {
+		return
+	}
+	if op.Status.State == api.OperationSucceeded {
+		tx.DeleteVolume(vol)
+		return
+	}
+	next := *vol
+	next.Status.Reason = op.Status.Code + ": " + op.Status.Message
+	if next.Status.Reason != vol.Status.Reason {
+		tx.PutVolume(&next)
+	}
+}
+
+func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fit.Verdict) {
+	pub := tx.Publication(op.Namespace, op.VolumeID, op.NodeID)
+	if pub == nil || pub.Status.Operation != op.ID {
+		return
+	}
+	next := *pub
+	switch {
+	case verdict.Done && op.Kind == api.OperationPublish:
+		next.Status.Operation = ""
+		next.Status.Outcome = api.OutcomePublished
+		next.Status.PublishContext = f.Result.PublishContext
+	case verdict.Done:
+		next.Status.Operation = ""
+		next.Status.Outcome = api.OutcomeDetached
+		next.Status.PublishContext = nil
+	default:
+		// The provider may have it attached or not: it stays uncertain, and
+		// the operation goes on.
+		return
+	}
+	tx.PutPublication(&next)
+}

@@ -1,0 +1,39 @@
+package command
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// What an agent reports again unchanged is not written again. Times compare
+// with Equal: one that came through JSON has no monotonic part.
+
+func sameProblem(a, b *api.Problem) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Step == b.Step && a.Code == b.Code && a.Message == b.Message &&
+		a.Since.Equal(b.Since) && a.Next.Equal(b.Next)
+}
+
+func sameAlloc(a, b *api.AllocStatus) bool {
+	return a.State == b.State && sameProblem(a.Problem, b.Problem) && a.Ended.Equal(b.Ended) &&
+		maps.EqualFunc(a.Tasks, b.Tasks, func(x, y api.TaskStatus) bool {
+			started, ended := x.Started.Equal(y.Started), x.Ended.Equal(y.Ended)
+			x.Started, x.Ended, y.Started, y.Ended = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+			return started && ended && x == y
+		})
+}
+
+func sameInstance(a, b *api.InstanceStatus) bool {
+	return a.Type == b.Type && a.Healthy == b.Healthy && a.Reason == b.Reason &&
+		a.Driver == b.Driver && a.VendorVersion == b.VendorVersion &&
+		a.ExternalNodeID == b.ExternalNodeID && a.MaxVolumes == b.MaxVolumes &&
+		slices.Equal(a.PluginCapabilities, b.PluginCapabilities) &&
+		slices.Equal(a.ControllerCapabilities, b.ControllerCapabilities) &&
+		slices.Equal(a.NodeCapabilities, b.NodeCapabilities) &&
+		maps.Equal(a.Topology, b.Topology)
+}
