@@ -1,0 +1,122 @@
+// Package collector removes what is history: operations and allocations that
+// ended, with their freed attachments, and jobs that were stopped, each some
+// time after its last change.
+//
+// It never removes what still holds anything. Invariant: what it collects has
+// not changed for the keep time, checked again when the command is applied.
+package collector
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/controller"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// Keep says for how long history stays.
+type Keep struct {
+	Operations, Allocations, Jobs time.Duration
+}
+
+// DefaultKeep keeps a day.
+func DefaultKeep() Keep {
+	return Keep{Operations: 24 * time.Hour, Allocations: 24 * time.Hour, Jobs: 24 * time.Hour}
+}
+
+// Controller collects. It has one key for each kind of history.
+type Controller struct {
+	keep Keep
+}
+
+// New returns a collector that keeps history for so long.
+func New(keep Keep) Controller { return Controller{keep} }
+
+// Name implements controller.Controller.
+func (Controller) Name() string { return "collector" }
+
+// The keys.
+const (
+	Operations  controller.Key = "operations"
+	Allocations controller.Key = "allocations"
+	Jobs        controller.Key = "jobs"
+)
+
+// Pending implements controller.Controller.
+func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
+	return func(yield func(controller.Key) bool) {
+		if some(v.EndedOperations()) && !yield(Operations) {
+			return
+		}
+		if some(v.EndedAllocations()) && !yield(Allocations) {
+			return
+		}
+		if some(v.StoppedJobs()) {
+			yield(Jobs)
+		}
+	}
+}
+
+func some[T any](rows iter.Seq[T]) bool {
+	for range rows {
+		return true
+	}
+	return false
+}
+
+// Reconcile implements controller.Controller. It waits for time only: what
+// ends later is due later.
+func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
+	v = v.Quiet()
+	var s sweep
+	var col command.Collect
+	switch k {
+	case Operations:
+		s = newSweep(now, c.keep.Operations)
+		each(&s, v.EndedOperations(), func(op *api.Operation) bool {
+			col.Operations = append(col.Operations, op.ID)
+			return true
+		})
+	case Allocations:
+		s = newSweep(now, c.keep.Allocations)
+		each(&s, v.EndedAllocations(), func(a *api.Allocation) bool {
+			if !over(v, a) {
+				return false
+			}
+			col.Allocations = append(col.Allocations, a.ID)
+			return true
+		})
+	case Jobs:
+		s = newSweep(now, c.keep.Jobs)
+		each(&s, v.StoppedJobs(), func(j *api.Job) bool {
+			if some(v.JobAllocations(j.UID)) {
+				return false
+			}
+			col.Jobs = append(col.Jobs, command.JobName{Namespace: j.Namespace, ID: j.ID})
+			return true
+		})
+	default:
+		return controller.Plan{}, fmt.Errorf("key %q is no kind of history", k)
+	}
+	p := controller.Plan{Wake: s.wake}
+	if s.taken > 0 {
+		col.Before = s.before
+		p.Add(&col)
+	}
+	return p, nil
+}
+
+// over reports whether nothing of an ended allocation is needed any more: it
+// holds no volume, and it has a successor or is not to have one.
+func over(v state.View, a *api.Allocation) bool {
+	for at := range v.AllocAttachments(a.ID) {
+		if at.Holds() {
+			return false
+		}
+	}
+	job := v.Job(a.Namespace, a.JobID)
+	return a.Replaced || job == nil || job.UID != a.JobUID
+}

@@ -1,0 +1,157 @@
+// Package provisioner brings volumes into being and out of it: from a volume's
+// spec to a create operation, from a deletion to a delete operation.
+//
+// It never calls a plugin and never chooses a node. Invariant: the intent to
+// create is in the log before anybody creates, and a volume's row is not
+// forgotten while the plugin may have it.
+package provisioner
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/controller"
+	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// Controller settles volumes.
+type Controller struct{}
+
+// Name implements controller.Controller.
+func (Controller) Name() string { return "provisioner" }
+
+// Key is the key of a volume.
+func Key(ns api.NamespaceID, id api.VolumeID) controller.Key {
+	return controller.Key(string(ns) + "/" + string(id))
+}
+
+// Pending implements controller.Controller.
+func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
+	return func(yield func(controller.Key) bool) {
+		for vol := range v.UnsettledVolumes() {
+			if !yield(Key(vol.Namespace, vol.ID)) {
+				return
+			}
+		}
+	}
+}
+
+// Reconcile implements controller.Controller.
+func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (controller.Plan, error) {
+	ns, id, ok := strings.Cut(string(k), "/")
+	if !ok {
+		return controller.Plan{}, fmt.Errorf("key %q names no volume", k)
+	}
+	vol := v.Volume(api.NamespaceID(ns), api.VolumeID(id))
+	switch {
+	case vol == nil:
+		return controller.Plan{}, nil
+	case vol.Desired == api.Absent:
+		return remove(v, vol), nil
+	case vol.Status.State == api.VolumeCreating:
+		return create(v, vol), nil
+	}
+	return controller.Plan{}, nil
+}
+
+// maxRequisite bounds how many topologies a request names. Where every node is
+// its own topology, a big cluster leaves the choice to the plugin.
+const maxRequisite = 64
+
+// create opens the operation that makes the volume.
+func create(v state.View, vol *api.Volume) (p controller.Plan) {
+	subject := "volume " + string(Key(vol.Namespace, vol.ID))
+	if op := vol.Status.Operation; op != "" {
+		p.Wait(subject, fmt.Sprintf("waits for operation %s", op), vol.ModifyTime, time.Time{})
+		return p
+	}
+	plugin := fit.NewPlugin(vol.Spec.PluginID, slices.Collect(v.Instances(vol.Spec.PluginID)))
+	switch {
+	case !plugin.Known():
+		p.Wait(subject, fmt.Sprintf("no node runs plugin %s", vol.Spec.PluginID), vol.ModifyTime, time.Time{})
+		return p
+	case !plugin.Can(api.CapCreateDeleteVolume):
+		p.Wait(subject, fmt.Sprintf("plugin %s cannot create volumes: no controller instance of it has the capability %s",
+			vol.Spec.PluginID, api.CapCreateDeleteVolume), vol.ModifyTime, time.Time{})
+		return p
+	}
+	p.Add(&command.OpenOperation{
+		OperationKind: api.OperationCreate,
+		Namespace:     vol.Namespace,
+		VolumeID:      vol.ID,
+		PluginID:      vol.Spec.PluginID,
+		Version:       vol.Version,
+		Request: api.OperationRequest{Create: &api.CreateRequest{
+			Name:            CSIName(vol),
+			CapacityMin:     vol.Spec.CapacityMin,
+			CapacityMax:     vol.Spec.CapacityMax,
+			Capabilities:    vol.Spec.Capabilities,
+			MountOptions:    vol.Spec.MountOptions,
+			Parameters:      vol.Spec.Parameters,
+			TopologyRequest: topology(v, vol, plugin),
+		}},
+	})
+	return p
+}
+
+// CSIName is the name of CreateVolume. It is made from the volume's UID, so
+// that neither a volume of the same id that was deleted before, nor one of
+// another cluster, is ever taken for it.
+func CSIName(vol *api.Volume) string { return "berth-" + vol.UID }
+
+// topology is where the volume must be reachable: as its user asks, else from
+// the nodes that run the plugin (CSI spec, TopologyRequirement). Plugins
+// without topology get no request: an empty one breaks some of them.
+func topology(v state.View, vol *api.Volume, plugin fit.Plugin) *api.TopologyRequest {
+	if !plugin.HasTopology() {
+		return nil
+	}
+	if vol.Spec.TopologyRequest != nil {
+		return vol.Spec.TopologyRequest
+	}
+	quiet := v.Quiet()
+	requisite := plugin.Topologies(func(id api.NodeID) bool {
+		n := quiet.Node(id)
+		return n != nil && n.Status.State == api.NodeReady
+	})
+	if len(requisite) == 0 || len(requisite) > maxRequisite {
+		return nil
+	}
+	return &api.TopologyRequest{Required: requisite}
+}
+
+// remove deletes the volume at the plugin, as soon as nothing holds it.
+func remove(v state.View, vol *api.Volume) (p controller.Plan) {
+	subject := "volume " + string(Key(vol.Namespace, vol.ID))
+	if op := v.Operation(vol.Status.Operation); op != nil {
+		if op.Kind == api.OperationCreate && op.Status.State == api.OperationWaiting && !op.Status.Uncertain {
+			p.Add(&command.CancelOperation{ID: op.ID, Version: op.Version, Reason: "the volume is to be deleted"})
+			return p
+		}
+		p.Wait(subject, fmt.Sprintf("waits for operation %s", op.ID), vol.ModifyTime, time.Time{})
+		return p
+	}
+	for pub := range v.VolumePublications(vol.Namespace, vol.ID) {
+		p.Wait(subject, fmt.Sprintf("is still published to node %s", pub.NodeID), pub.ModifyTime, time.Time{})
+		return p
+	}
+	if vol.Status.ExternalID == "" {
+		p.Add(&command.ForgetVolume{Namespace: vol.Namespace, ID: vol.ID, Version: vol.Version})
+		return p
+	}
+	p.Add(&command.OpenOperation{
+		OperationKind: api.OperationDelete,
+		Namespace:     vol.Namespace,
+		VolumeID:      vol.ID,
+		PluginID:      vol.Spec.PluginID,
+		Version:       vol.Version,
+		Request:       api.OperationRequest{Delete: &api.DeleteRequest{ExternalID: vol.Status.ExternalID}},
+	})
+	return p
+}
