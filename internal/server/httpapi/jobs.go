@@ -1,0 +1,155 @@
+package httpapi
+
+import (
+	"fmt"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+func (h *Handler) listJobs(r *request) (any, error) {
+	ns := api.NamespaceID(r.URL.Query().Get("namespace"))
+	return h.block(r, func(v state.View) (any, uint64, error) {
+		at := max(v.JobsIndex(), v.AllocationsIndex())
+		q := v.Quiet()
+		all := []api.JobInfo{}
+		for job := range q.Jobs(ns) {
+			all = append(all, api.JobInfo{Job: job, State: jobState(job, collect(q.LiveAllocations(job.UID)))})
+		}
+		return all, at, nil
+	})
+}
+
+func (h *Handler) getJob(r *request) (any, error) {
+	return h.block(r, func(v state.View) (any, uint64, error) {
+		job := v.Job(r.namespace(), api.JobID(r.PathValue("id")))
+		if job == nil {
+			return nil, 0, noSuch("job", r.PathValue("id"), r.namespace())
+		}
+		q := v.Quiet()
+		return h.jobInfo(v, job), max(q.JobsIndex(), q.AllocationsIndex(), q.AttachmentsIndex(), q.OperationsIndex(), q.VolumesIndex(), q.InstancesIndex()), nil
+	})
+}
+
+func (h *Handler) jobInfo(v state.View, job *api.Job) api.JobInfo {
+	return api.JobInfo{
+		Job:         job,
+		State:       jobState(job, collect(v.LiveAllocations(job.UID))),
+		Allocations: collect(v.JobAllocations(job.UID)),
+		Waits:       h.Explain.Job(v, job),
+	}
+}
+
+// jobState sums up a job from the allocations that still count.
+func jobState(job *api.Job, live []*api.Allocation) api.JobState {
+	running, ended, failed := 0, 0, 0
+	for _, a := range live {
+		switch {
+		case a.Status.State == api.AllocRunning && a.Desired == api.DesireRun:
+			running++
+		case a.Status.State == api.AllocFailed:
+			failed++
+		case a.Terminal():
+			ended++
+		}
+	}
+	wanted := 0
+	for _, g := range job.Spec.Groups {
+		wanted += g.Count
+	}
+	active := len(live) - ended - failed
+	switch {
+	case job.Desired == api.Absent && active > 0:
+		return api.JobStopping
+	case job.Desired == api.Absent:
+		return api.JobStopped
+	case job.Spec.Type == api.JobBatch && job.Status.Settled && ended == wanted:
+		return api.JobComplete
+	case job.Spec.Type == api.JobBatch && job.Status.Settled && active == 0 && failed > 0:
+		return api.JobFailed
+	case running >= wanted:
+		return api.JobRunning
+	}
+	return api.JobPending
+}
+
+func (h *Handler) putJob(r *request) (any, error) {
+	var spec api.JobSpec
+	if err := r.decode(&spec); err != nil {
+		return nil, err
+	}
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	if err := checkDrivers(h.Log.View(), &spec); err != nil {
+		return nil, err
+	}
+	id := api.JobID(r.PathValue("id"))
+	if _, err := h.Log.Propose(r.Context(), &command.ApplyJob{
+		Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version,
+	}); err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	job := v.Job(r.namespace(), id)
+	if job == nil {
+		return nil, api.Errorf(api.CodeConflict, "job %s was collected in the meantime", id)
+	}
+	return h.jobInfo(v, job), nil
+}
+
+// checkDrivers refuses at once what no node could ever run: a task that mounts
+// volumes with a driver of which every node says that it cannot. Where no node
+// has the driver, the job may wait for one that does.
+func checkDrivers(v state.View, spec *api.JobSpec) error {
+	var p api.Problems
+	for i := range spec.Groups {
+		g := &spec.Groups[i]
+		for j := range g.Tasks {
+			t := &g.Tasks[j]
+			if len(t.VolumeMounts) > 0 && nobodyMounts(v, t.Driver) {
+				p.Addf(fmt.Sprintf("group[%q].task[%q].driver", g.Name, t.Name),
+					`use driver "exec", which can, or remove the task's volume_mount`,
+					"is %q, which cannot mount volumes: it runs the command directly on the host", t.Driver)
+			}
+		}
+	}
+	return p.Err("the job")
+}
+
+func nobodyMounts(v state.View, driver string) bool {
+	known := false
+	for n := range v.Nodes() {
+		if d, ok := n.Status.Drivers[driver]; ok {
+			if d.MountsVolumes {
+				return false
+			}
+			known = true
+		}
+	}
+	return known
+}
+
+func (h *Handler) stopJob(r *request) (any, error) {
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	id := api.JobID(r.PathValue("id"))
+	if _, err := h.Log.Propose(r.Context(), &command.StopJob{Namespace: r.namespace(), ID: id, Version: version}); err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	if job := v.Job(r.namespace(), id); job != nil {
+		return h.jobInfo(v, job), nil
+	}
+	return nil, nil
+}

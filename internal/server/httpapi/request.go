@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// request is one request with its answer.
+type request struct {
+	*http.Request
+	w http.ResponseWriter
+	// streamed: the answer has been written already.
+	streamed bool
+}
+
+// answer writes a result as JSON. nil is an empty object.
+func (r *request) answer(v any) {
+	if r.streamed {
+		return
+	}
+	if v == nil {
+		v = struct{}{}
+	}
+	r.write(http.StatusOK, v)
+}
+
+func (r *request) write(status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, []byte(`{"code":"internal","message":"the answer could not be encoded"}`)
+	}
+	r.w.Header().Set("Content-Type", "application/json")
+	r.w.WriteHeader(status)
+	_, _ = r.w.Write(append(b, '\n')) // the caller is gone: nobody is left to tell
+}
+
+// decode reads the body as JSON, strictly.
+func (r *request) decode(v any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return api.Errorf(api.CodeTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
+		}
+		return &api.Error{Code: api.CodeInvalid, Message: "the request's body cannot be read",
+			Fields: []api.Field{{Path: "body", Message: err.Error(), Mend: "send the JSON that the API reference describes"}}}
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return api.Errorf(api.CodeInvalid, "something follows the JSON in the request's body")
+	}
+	return nil
+}
+
+func (r *request) namespace() api.NamespaceID { return api.NamespaceID(r.PathValue("namespace")) }
+
+// number reads a query parameter, 0 if it is absent.
+func (r *request) number(name string) (uint64, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, &api.Error{Code: api.CodeInvalid, Message: "the request has a problem",
+			Fields: []api.Field{{Path: name, Message: fmt.Sprintf("is %q", s), Mend: "give a number"}}}
+	}
+	return n, nil
+}
+
+// defaultWait is how long a blocking query waits that does not say.
+const defaultWait = time.Minute
+
+// poll reads the parameters of a blocking query.
+func (r *request) poll() (index uint64, wait time.Duration, err error) {
+	if index, err = r.number("index"); err != nil {
+		return 0, 0, err
+	}
+	wait = defaultWait
+	if s := r.URL.Query().Get("wait"); s != "" {
+		if wait, err = time.ParseDuration(s); err != nil || wait < 0 {
+			return 0, 0, &api.Error{Code: api.CodeInvalid, Message: "the request has a problem",
+				Fields: []api.Field{{Path: "wait", Message: fmt.Sprintf("is %q", s), Mend: `give a duration such as "30s"`}}}
+		}
+	}
+	return index, min(wait, api.MaxPollWait), nil
+}
+
+// block calls read until what it reads is newer than the index that the caller
+// has, or the wait is over. read answers an index that is at least that of the
+// last change to what it has read: a query may answer early, but never late.
+// Its reads are watched.
+func (h *Handler) block(r *request, read func(state.View) (any, uint64, error)) (any, error) {
+	index, wait, err := r.poll()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	for {
+		watch := state.NewWatch()
+		answer, at, err := read(h.Log.View().Watching(watch))
+		if err != nil {
+			return nil, err
+		}
+		if index == 0 || at > index || watch.Wait(ctx) != nil {
+			r.w.Header().Set(api.HeaderIndex, strconv.FormatUint(max(at, 1), 10))
+			return answer, nil
+		}
+	}
+}
