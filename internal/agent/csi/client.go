@@ -1,0 +1,122 @@
+package csi
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Config is what a client may be told. The zero value is good.
+type Config struct {
+	// ConnectTimeout bounds one try to connect, one second if 0. It is the only
+	// deadline that the client sets.
+	ConnectTimeout time.Duration
+	// MaxMessage bounds an answer in bytes, 16 MiB if 0.
+	MaxMessage int
+}
+
+// Client calls one driver. It is safe for concurrent use.
+type Client struct {
+	link *link
+	log  *slog.Logger
+	// The driver tells SINGLE_NODE_SINGLE_WRITER from SINGLE_NODE_MULTI_WRITER.
+	controllerMultiWriter bool
+	nodeMultiWriter       bool
+}
+
+// New makes a client that connects on its first call, and again after the
+// driver was away.
+func New(dial Dialer, config Config, log *slog.Logger) *Client {
+	return &Client{
+		link: &link{
+			dial:       dial,
+			timeout:    cmp.Or(config.ConnectTimeout, time.Second),
+			maxMessage: cmp.Or(config.MaxMessage, 16<<20),
+			leaving:    make(map[*session]bool),
+		},
+		log: log,
+	}
+}
+
+// WithCapabilities is the client of a driver that has these controller and
+// node capabilities, on the same connection: closing one closes both. Without
+// SINGLE_NODE_MULTI_WRITER a driver knows neither single-node-single-writer nor
+// single-node-multi-writer, and hears SINGLE_NODE_WRITER for both.
+func (c *Client) WithCapabilities(controller, node []string) *Client {
+	told := *c
+	told.controllerMultiWriter = slices.Contains(controller, api.CapSingleNodeMultiWrite)
+	told.nodeMultiWriter = slices.Contains(node, api.CapSingleNodeMultiWrite)
+	return &told
+}
+
+// Close ends the connection and every call in progress. No goroutine is left.
+func (c *Client) Close() error { return c.link.close() }
+
+// invoke makes one call. fullMethod is gRPC's name of it.
+func (c *Client) invoke(ctx context.Context, fullMethod string, request, response proto.Message) error {
+	start := time.Now()
+	method := path.Base(fullMethod)
+	err := c.send(ctx, fullMethod, request, response)
+	c.log.DebugContext(ctx, "called driver", "method", method, "code", CodeOf(err),
+		"duration", time.Since(start), "request", loggable{request})
+	return err
+}
+
+func (c *Client) send(ctx context.Context, fullMethod string, request, response proto.Message) error {
+	method := path.Base(fullMethod)
+	s, err := c.link.acquire(ctx)
+	if err != nil {
+		return unsent(ctx, method, err)
+	}
+	defer c.link.release(s)
+	err = s.conn.Invoke(ctx, fullMethod, request, response)
+	switch {
+	case err == nil:
+		return nil
+	case status.Code(err) == codes.Canceled && ctx.Err() == nil && c.link.isClosed():
+		return &Error{Method: method, Code: CodeUnavailable, Message: errClosed.Error()}
+	case status.Code(err) == codes.Unavailable:
+		c.link.distrust(s)
+	}
+	return answered(method, err)
+}
+
+// loggable is a request without what must not be logged: secrets, and mount
+// flags, which may hold passwords (CSI spec, MountVolume).
+type loggable struct{ request proto.Message }
+
+// LogValue is computed only if the record is written.
+func (l loggable) LogValue() slog.Value {
+	safe := proto.Clone(l.request)
+	strip(safe.ProtoReflect())
+	return slog.StringValue(protojson.MarshalOptions{UseProtoNames: true}.Format(safe))
+}
+
+func strip(m protoreflect.Message) {
+	m.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		secret, _ := proto.GetExtension(field.Options(), csi.E_CsiSecret).(bool)
+		switch {
+		case secret, field.Name() == "secrets", field.Name() == "mount_flags":
+			m.Clear(field)
+		case field.IsList() && field.Message() != nil:
+			for i := range value.List().Len() {
+				strip(value.List().Get(i).Message())
+			}
+		case field.Message() != nil && !field.IsMap():
+			strip(value.Message())
+		}
+		return true
+	})
+}

@@ -1,0 +1,155 @@
+package csitest
+
+import (
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// told is what callers know of a thing from the answers that they had.
+type told int
+
+const (
+	toldAbsent told = iota
+	// toldNothing: a call was made, and no success was answered since.
+	toldNothing
+	toldPresent
+)
+
+// thing is one attachment, staging or publication. What is really there and
+// what callers were told of it can differ, because calls fail half way and
+// drivers lie. The provider answers by what is real; callers are judged by
+// what they could know.
+type thing struct {
+	told told
+	// asked is the request by which callers want it.
+	asked proto.Message
+	real  bool
+	// made is the request by which it really came about.
+	made proto.Message
+}
+
+// sure reports whether callers may rely on the thing: their last call for it
+// was answered with success.
+func (t *thing) sure() bool { return t.told == toldPresent }
+
+// there reports whether callers must treat the thing as there: they were told
+// so, or it is and they were not told otherwise.
+func (t *thing) there() bool {
+	return t.told == toldPresent || t.told == toldNothing && t.real
+}
+
+// attempt notes that a call sets its things up, or takes them down.
+func (c *call) attempt() {
+	for _, t := range c.things {
+		if !c.undo && !t.there() {
+			t.asked = c.message
+		}
+		// Setting up what is there, and taking down what is not, takes nothing
+		// away if it fails.
+		if t.told != c.goal() {
+			t.told = toldNothing
+		}
+	}
+}
+
+// goal is what the caller knows if the call succeeds.
+func (c *call) goal() told {
+	if c.undo {
+		return toldAbsent
+	}
+	return toldPresent
+}
+
+// settle notes what the caller was told. Whoever has given up was told nothing.
+func (b *Backend) settle(c *call, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.Code = codeName(err)
+	if err != nil || c.ctx.Err() != nil {
+		return
+	}
+	for _, t := range c.things {
+		t.told = c.goal()
+	}
+	if c.path != "" {
+		b.forget(c)
+	}
+}
+
+// forget drops what is gone at the call's path.
+func (b *Backend) forget(c *call) {
+	if n := b.nodes[c.Node]; n != nil {
+		delete(n.paths, c.path)
+	}
+	v := b.volumes[c.Volume]
+	if v == nil || v.on[c.Node] == nil {
+		return
+	}
+	targets := v.on[c.Node].targets
+	if t := targets[c.path]; t != nil && !t.real {
+		delete(targets, c.path)
+	}
+}
+
+// enter admits a call, unless another one for the same volume is under way.
+// For a volume of several nodes that is one call a node (CSI spec,
+// Concurrency, speaks of volumes only; but then no two nodes could stage).
+func (b *Backend) enter(c *call) error {
+	for hasEffect(c.Method) {
+		other, abort := b.admit(c)
+		switch {
+		case other == nil:
+			return nil
+		case abort:
+			return status.Errorf(codes.Aborted, "call %d, %s, is under way for the volume", other.Seq, other.Method)
+		}
+		select {
+		case <-other.left:
+		case <-c.ctx.Done():
+			return status.FromContextError(c.ctx.Err()).Err()
+		}
+	}
+	return nil
+}
+
+// admit lets the call in, or finds the one in its way. If the caller of that
+// one has given up, it is about to leave and can be waited for.
+func (b *Backend) admit(c *call) (other *call, abort bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v := b.volumes[c.Volume]
+	for _, other := range b.busy[c.Volume] {
+		switch {
+		case v != nil && v.multiNode() && c.Node != "" && other.Node != "" && c.Node != other.Node:
+			continue
+		case other.ctx.Err() != nil:
+			return other, false
+		case c.By == other.By && c.conn != other.conn:
+			// A caller that died and came back cannot know of its old call,
+			// and the driver may hear of the new one first.
+		default:
+			b.violate(c, "while call %d, %s, was under way for the volume", other.Seq, other.Method)
+		}
+		return other, true
+	}
+	b.busy[c.Volume] = append(b.busy[c.Volume], c)
+	return nil, false
+}
+
+// leave ends a call that was admitted.
+func (b *Backend) leave(c *call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rest := b.busy[c.Volume][:0]
+	for _, other := range b.busy[c.Volume] {
+		if other != c {
+			rest = append(rest, other)
+		}
+	}
+	b.busy[c.Volume] = rest
+	if len(rest) == 0 {
+		delete(b.busy, c.Volume)
+	}
+	close(c.left)
+}
