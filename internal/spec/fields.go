@@ -1,0 +1,192 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// The constructors of fields. Each takes the field's name, its line in the
+// reference, and where in a T its value goes.
+
+// text is a string.
+func text[T any, S ~string](name, doc string, at func(*T) *S) field[T] {
+	return field[T]{name: name, kind: "string", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if d.attribute(path, it, name+` = "..."`) && d.is(path, it.value, aString) {
+			*at(into) = S(it.value.text)
+		}
+	}}
+}
+
+// choice is a string that must be one of words. The words in foreign are known
+// from Nomad.
+func choice[T any, S ~string](name, doc string, words []S, foreign []string, at func(*T) *S) field[T] {
+	f := text(name, doc, at)
+	for _, w := range words {
+		f.words = append(f.words, string(w))
+	}
+	read := f.read
+	f.read = func(d *decoder, path string, it item, into *T) {
+		read(d, path, it, into)
+		got := it.value.text
+		if d.broken[path] || slices.Contains(f.words, got) {
+			return
+		}
+		message, mend := fmt.Sprintf("is %q", clip(got)), "use "+anyOf(f.words)
+		if slices.Contains(foreign, got) {
+			message += ", which is known from Nomad; Berth does not support it yet"
+		} else if meant := nearest(got, f.words); meant != "" {
+			mend = fmt.Sprintf("did you mean %q?", meant)
+		}
+		d.fail(path, it.value.at, message, mend)
+	}
+	return f
+}
+
+// flag is true or false.
+func flag[T any](name, doc string, at func(*T) *bool) field[T] {
+	f := field[T]{name: name, kind: "boolean", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if d.attribute(path, it, name+" = true") && d.is(path, it.value, aBoolean) {
+			*at(into) = it.value.text == "true"
+		}
+	}}
+	return f.standing("false")
+}
+
+// integer is a whole number.
+func integer[T any](name, doc string, at func(*T) *int) field[T] {
+	return field[T]{name: name, kind: "number", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if !d.attribute(path, it, name+" = 1") || !d.is(path, it.value, aNumber) {
+			return
+		}
+		n, err := strconv.ParseInt(it.value.text, 10, 32)
+		if err != nil {
+			d.fail(path, it.value.at, "is "+clip(it.value.text), "give a whole number that fits 32 bits")
+			return
+		}
+		*at(into) = int(n)
+	}}
+}
+
+// size is a number of bytes, as ParseSize reads it.
+func size[T any](name, doc string, at func(*T) *int64) field[T] {
+	return field[T]{name: name, kind: "size", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if !d.attribute(path, it, name+` = "10GiB"`) || !d.oneOf(path, it.value, sizeMend, aString, aNumber) {
+			return
+		}
+		n, wrong := parseSize(it.value.text)
+		if wrong != "" {
+			d.fail(path, it.value.at, fmt.Sprintf("is %q, which %s", clip(it.value.text), wrong), sizeMend)
+			return
+		}
+		*at(into) = n
+	}}
+}
+
+// duration is a Go duration.
+func duration[T any](name, doc string, at func(*T) *api.Duration) field[T] {
+	const mend = `give a duration such as "10s" or "1m30s"`
+	return field[T]{name: name, kind: "duration", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if !d.attribute(path, it, name+` = "10s"`) || !d.oneOf(path, it.value, mend, aString) {
+			return
+		}
+		v, err := time.ParseDuration(it.value.text)
+		if err != nil {
+			d.fail(path, it.value.at, fmt.Sprintf("is %q, which is no duration", clip(it.value.text)), mend)
+			return
+		}
+		*at(into) = api.Duration(v)
+	}}
+}
+
+// texts is a list of strings.
+func texts[T any](name, doc string, at func(*T) *[]string) field[T] {
+	return field[T]{name: name, kind: "list of strings", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		if !d.attribute(path, it, name+` = ["..."]`) {
+			return
+		}
+		mend := `give a list of strings: ["..."]`
+		if it.value.kind == aString {
+			mend = fmt.Sprintf("put it in brackets: [%q]", clip(it.value.text))
+		}
+		if !d.oneOf(path, it.value, mend, aList) {
+			return
+		}
+		values := make([]string, 0, len(it.value.list))
+		for i, v := range it.value.list {
+			if d.is(indexed(path, i), v, aString) {
+				values = append(values, v.text)
+			}
+		}
+		*at(into) = values
+	}}
+}
+
+// textMap is a map of strings, as a block or as an attribute. Numbers and
+// booleans stand for the strings that they are written as.
+func textMap[T any](name, doc string, filled bool, at func(*T) *map[string]string) field[T] {
+	return field[T]{name: name, kind: "map of strings", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		values := map[string]string{}
+		for key, v := range d.entries(path, it, keyed) {
+			at := keyed(path, key)
+			if d.plain(at, v, "give a string", aString, aNumber, aBoolean) && (filled || !d.unfilled(at, v)) {
+				values[key] = v.text
+			}
+		}
+		*at(into) = values
+	}}
+}
+
+// anyMap is a map of any plain values, as a block or as an attribute. The
+// values have the types that encoding/json would give them.
+func anyMap[T any](name, doc string, at func(*T) *map[string]any) field[T] {
+	return field[T]{name: name, kind: "map", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		values := map[string]any{}
+		for key, v := range d.entries(path, it, join) {
+			values[key] = d.anything(join(path, key), v)
+		}
+		*at(into) = values
+	}}
+}
+
+// maxExact is the largest whole number that a JSON number carries unharmed.
+const maxExact = 1 << 53
+
+// anything is a value of any kind.
+func (d *decoder) anything(path string, v value) any {
+	if d.own(path, v) {
+		d.below(path, v)
+		return nil
+	}
+	switch v.kind {
+	case aString:
+		return v.text
+	case aBoolean:
+		return v.text == "true"
+	case aNumber:
+		n, err := strconv.ParseFloat(v.text, 64)
+		if err != nil || math.Abs(n) > maxExact {
+			d.fail(path, v.at, "is "+v.String()+", too large to be exact", "put it in quotes")
+		}
+		return n
+	case aList:
+		values := make([]any, len(v.list))
+		for i, e := range v.list {
+			values[i] = d.anything(indexed(path, i), e)
+		}
+		return values
+	case aMap:
+		values := map[string]any{}
+		for key, e := range d.entries(path, item{value: v}, keyed) {
+			values[key] = d.anything(keyed(path, key), e)
+		}
+		return values
+	case aNull, aWord, unreadable:
+		d.fail(path, v.at, "is "+v.String(), "leave it out")
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// text reads the name's quoted string or heredoc.
+func (p *parser) text(name string) value {
+	open := p.next()
+	v := value{kind: aString, at: open.Range}
+	for {
+		switch t := p.peek(); t.Type {
+		case hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
+			p.next()
+		case hclsyntax.TokenTemplateInterp:
+			p.template(name, &v, explainInterpolation)
+		case hclsyntax.TokenTemplateControl:
+			p.template(name, &v, explainDirective)
+		case hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc:
+			p.next()
+			if len(v.faults) == 0 {
+				p.unquote(&v, open, t)
+			}
+			return v
+		default:
+			if open.Type == hclsyntax.TokenOHeredoc {
+				marker := strings.TrimSpace(strings.TrimLeft(string(open.Bytes), "<-"))
+				p.stop(open.Range, name, "begins a text that never ends", "end it with a line that holds only "+clip(marker))
+			} else {
+				p.stop(open.Range, name, "begins a string that does not end on its line", "add the missing quote, or write <<EOT for several lines")
+			}
+			return v
+		}
+	}
+}
+
+// template reads ${...} or %{...}. Only ${NAME} is allowed; of anything else,
+// explain says what is wrong.
+func (p *parser) template(name string, v *value, explain func(content string) (message, mend string)) {
+	open := p.next()
+	first := p.pos
+	for depth := 1; depth > 0; p.next() {
+		switch p.peek().Type {
+		case hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
+			depth++
+		case hclsyntax.TokenTemplateSeqEnd:
+			depth--
+		case hclsyntax.TokenNewline, hclsyntax.TokenQuotedNewline, hclsyntax.TokenEOF:
+			p.stop(open.Range, name, "has "+quote(open)+` without a closing "}" on its line`,
+				`close it, or write $${ or %%{ for the text itself`)
+			return
+		}
+	}
+	content := p.tokens[first : p.pos-1]
+	if open.Bytes[0] == '$' && len(content) == 1 && content[0].Type == hclsyntax.TokenIdent && isVariable(content[0].Bytes) {
+		if v.filled == nil {
+			v.filled = &open.Range
+		}
+		return
+	}
+	inside := p.src[open.Range.End.Byte:p.tokens[p.pos-1].Range.Start.Byte]
+	message, mend := explain(clip(strings.TrimSpace(string(inside))))
+	v.faults = append(v.faults, fault{open.Range, message, mend})
+}
+
+// isVariable reports whether the name is written as environment variables are.
+func isVariable(name []byte) bool {
+	for i, c := range name {
+		upper := c >= 'A' && c <= 'Z' || c == '_'
+		if !upper && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}
+
+func explainInterpolation(content string) (message, mend string) {
+	mend = "write $${" + content + "} for the text itself"
+	root, _, _ := strings.Cut(strings.ReplaceAll(content, "[", "."), ".")
+	switch root {
+	case "node", "attr", "meta", "env":
+		return "has ${" + content + "}, which is known from Nomad; Berth does not support it yet", mend
+	case "var", "local":
+		return "has ${" + content + "}, and Berth's files have no variables", "write the value itself"
+	}
+	if name, _, call := strings.Cut(content, "("); call {
+		return fmt.Sprintf("calls the function %q, and Berth's files have no functions", name), "write the value itself"
+	}
+	return "has ${" + content + "}, and only ${NAME} is filled in, NAME being an environment variable of the task", mend
+}
+
+func explainDirective(content string) (message, mend string) {
+	return "has %{" + content + "}, and Berth's files have no directives", "write %%{" + content + "} for the text itself"
+}
+
+// unquote sets v.text to what is between the tokens open and end: escapes
+// replaced, a heredoc's indentation removed, each ${NAME} as it is.
+func (p *parser) unquote(v *value, open, end hclsyntax.Token) {
+	src := p.src[open.Range.Start.Byte:end.Range.End.Byte]
+	if open.Type == hclsyntax.TokenOHeredoc {
+		src = append(src[:len(src):len(src)], '\n') // its end mark is a whole line
+	}
+	expr, diags := hclsyntax.ParseExpression(src, open.Range.Filename, open.Range.Start)
+	for _, d := range diags {
+		// Nothing else can be wrong with a string whose templates are checked.
+		at := open.Range
+		if d.Subject != nil && d.Subject.End.Byte <= len(p.src) {
+			at = *d.Subject
+		}
+		escape := string(p.src[at.Start.Byte:at.End.Byte])
+		v.faults = append(v.faults, fault{at, "has the escape " + clip(escape) + ", which HCL does not know", `write \\ for a backslash`})
+	}
+	if diags.HasErrors() {
+		return
+	}
+	var content strings.Builder
+	for _, part := range templateParts(expr) {
+		switch part := part.(type) {
+		case *hclsyntax.LiteralValueExpr:
+			if part.Val.Type() == cty.String {
+				content.WriteString(part.Val.AsString())
+			}
+		case *hclsyntax.ScopeTraversalExpr:
+			content.WriteString("${" + part.Traversal.RootName() + "}")
+		}
+	}
+	v.text = content.String()
+	if strings.ContainsRune(v.text, 0) {
+		v.faults = append(v.faults, fault{open.Range, "has a NUL character", "remove it"})
+	}
+}
+
+func templateParts(expr hclsyntax.Expression) []hclsyntax.Expression {
+	switch expr := expr.(type) {
+	case *hclsyntax.TemplateExpr:
+		return expr.Parts
+	case *hclsyntax.TemplateWrapExpr:
+		return []hclsyntax.Expression{expr.Wrapped}
+	default:
+		return []hclsyntax.Expression{expr}
+	}
+}
