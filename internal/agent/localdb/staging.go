@@ -1,0 +1,75 @@
+package localdb
+
+import (
+	"go.etcd.io/bbolt"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Staging is one volume on this node: where it is staged, and who uses it
+// there. It is stored before the first call, and forgotten after the last, so
+// that a restarted agent still knows who uses a staging path.
+type Staging struct {
+	Namespace  api.NamespaceID `json:"namespace"`
+	VolumeID   api.VolumeID    `json:"volume_id"`
+	PluginID   api.PluginID    `json:"plugin_id"`
+	ExternalID string          `json:"external_id"`
+	// StagingPath is where the plugin stages it. Called: NodeStageVolume may
+	// have been called, so NodeUnstageVolume must be. Staged: it answered OK,
+	// in the boot BootID, and left a mount there if Mounted.
+	StagingPath string `json:"staging_path"`
+	Called      bool   `json:"called,omitempty"`
+	Staged      bool   `json:"staged,omitempty"`
+	Mounted     bool   `json:"mounted,omitempty"`
+	BootID      string `json:"boot_id,omitempty"`
+	// Users are the attachments that are published, or may be.
+	Users []User `json:"users"`
+}
+
+// User is one attachment's use of a volume.
+type User struct {
+	AllocID api.AllocID `json:"alloc_id"`
+	Name    string      `json:"name"`
+	// TargetPath is where it is published.
+	TargetPath string `json:"target_path"`
+}
+
+// Key names a volume on this node. A NUL can be in neither name, so that no
+// two volumes share a key.
+func (s *Staging) Key() string { return StagingKey(s.Namespace, s.VolumeID) }
+
+// StagingKey names a volume on this node.
+func StagingKey(ns api.NamespaceID, vol api.VolumeID) string {
+	return string(ns) + "\x00" + string(vol)
+}
+
+// Staging reads one volume's staging, or nil.
+func (db *DB) Staging(ns api.NamespaceID, vol api.VolumeID) (*Staging, error) {
+	var s Staging
+	found := false
+	err := db.bolt.View(func(tx *bbolt.Tx) (err error) {
+		found, err = get(tx, bucketStagings, StagingKey(ns, vol), &s)
+		return err
+	})
+	if err != nil || !found {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// PutStaging stores a staging.
+func (db *DB) PutStaging(s *Staging) error {
+	return db.write("store staging of volume "+string(s.VolumeID), func(tx *bbolt.Tx) error {
+		return put(tx, bucketStagings, s.Key(), s)
+	})
+}
+
+// DeleteStaging forgets a staging.
+func (db *DB) DeleteStaging(ns api.NamespaceID, vol api.VolumeID) error {
+	return db.write("forget staging of volume "+string(vol), func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketStagings)).Delete([]byte(StagingKey(ns, vol)))
+	})
+}
+
+// Stagings reads all stagings.
+func (db *DB) Stagings() ([]Staging, error) { return all[Staging](db, bucketStagings) }
