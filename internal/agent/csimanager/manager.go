@@ -1,0 +1,194 @@
+package csimanager
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/csi"
+	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
+)
+
+// Facts is where the manager says how plugins are.
+type Facts interface {
+	SetInstance(f api.InstanceFact)
+}
+
+// Manager keeps an instance for every registered plugin.
+type Manager struct {
+	registry *dynamicplugins.Registry
+	facts    Facts
+	log      *slog.Logger
+
+	mu        sync.Mutex // guards instances
+	instances map[dynamicplugins.Key]*instance
+	changed   chan struct{} // closed and replaced when an instance comes, goes, or changes its health
+}
+
+// NewManager returns a manager. It starts nothing.
+func NewManager(registry *dynamicplugins.Registry, facts Facts, log *slog.Logger) *Manager {
+	return &Manager{
+		registry: registry, facts: facts, log: log,
+		instances: map[dynamicplugins.Key]*instance{}, changed: make(chan struct{}),
+	}
+}
+
+// Run keeps instances until ctx ends: every registered plugin has one, and an
+// instance whose plugin is gone ends.
+func (m *Manager) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.registry.Watch(ctx, func(plugins []*dynamicplugins.Plugin) {
+		wanted := map[dynamicplugins.Key]*dynamicplugins.Plugin{}
+		for _, p := range plugins {
+			wanted[p.Key()] = p
+		}
+		for _, i := range m.all() {
+			if wanted[i.plugin.Key()] != i.plugin {
+				i.stop()
+			}
+		}
+		for key, p := range wanted {
+			if i := m.add(ctx, key, p); i != nil {
+				running.Go(i.run)
+			}
+		}
+	})
+	return nil
+}
+
+func (m *Manager) all() []*instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*instance
+	for _, i := range m.instances {
+		all = append(all, i)
+	}
+	return all
+}
+
+// add makes the instance of a plugin, or answers nil if there is one.
+func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplugins.Plugin) *instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.instances[key]; old != nil && old.plugin == p {
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	i := newInstance(ctx, stop, p, m)
+	m.instances[key] = i
+	m.tell()
+	return i
+}
+
+// gone forgets an instance that has ended, unless another took its place.
+func (m *Manager) gone(i *instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if key := i.plugin.Key(); m.instances[key] == i {
+		delete(m.instances, key)
+		m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, Gone: true})
+		m.tell()
+	}
+}
+
+// tell wakes who waits for a plugin. The caller holds mu.
+func (m *Manager) tell() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// fingerprinted is called by an instance whose status has changed.
+func (m *Manager) fingerprinted(i *instance, s api.InstanceStatus) {
+	key := i.plugin.Key()
+	m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, InstanceStatus: s})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tell()
+}
+
+// Settled returns when every registered plugin is healthy, or ctx ends.
+func (m *Manager) Settled(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		plugins, registered := m.registry.All()
+		settled := true
+		for _, p := range plugins {
+			i := m.instances[p.Key()]
+			settled = settled && i != nil && i.status().Healthy
+		}
+		m.mu.Unlock()
+		if settled {
+			return
+		}
+		select {
+		case <-changed:
+		case <-registered:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Controller is the client of a healthy instance that serves controller calls,
+// or an error that says why there is none.
+func (m *Manager) Controller(id api.PluginID) (*csi.Client, error) {
+	i, err := m.find(id, func(s *api.InstanceStatus) bool { return s.ServesController() }, "controller")
+	if err != nil {
+		return nil, err
+	}
+	return i.client(), nil
+}
+
+// node is a healthy instance that serves node calls, or an error that says why
+// there is none.
+func (m *Manager) node(id api.PluginID) (*instance, error) {
+	return m.find(id, func(s *api.InstanceStatus) bool { return s.ServesNode() }, "node")
+}
+
+func (m *Manager) find(id api.PluginID, serves func(*api.InstanceStatus) bool, service string) (*instance, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	reason := "this node does not run it"
+	for key, i := range m.instances {
+		s := i.status()
+		switch {
+		case key.ID != id:
+		case s.Healthy && serves(&s):
+			return i, nil
+		case s.Healthy:
+			reason = "its instance here does not serve " + service + " calls"
+		default:
+			reason = "it is not healthy: " + s.Reason
+		}
+	}
+	return nil, api.Errorf(api.CodeUnavailable, "plugin %s cannot be used: %s", id, reason)
+}
+
+// await is node, waiting for the instance to be healthy for a while: at a
+// restart a plugin may not be there yet.
+func (m *Manager) await(ctx context.Context, id api.PluginID, limit time.Duration) (*instance, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		changed := m.changed
+		m.mu.Unlock()
+		i, err := m.node(id)
+		if err == nil {
+			return i, nil
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
