@@ -1,0 +1,38 @@
+// Package telemetry makes the logger, and knows the program's version. It
+// never decides what is worth a line.
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+	"runtime/debug"
+)
+
+// NewLogger returns a logger that writes lines of text or JSON. An unknown
+// level is info; configuration is checked elsewhere.
+func NewLogger(w io.Writer, level, format string) *slog.Logger {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		l = slog.LevelInfo
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// development is the version of a build that was given none.
+const development = "dev"
+
+// Version is the version that the build was stamped with, else the module's,
+// else dev.
+func Version(stamped string) string {
+	if stamped != "" {
+		return stamped
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return development
+}
