@@ -1,0 +1,14 @@
+// Package localdriver is the CSI driver that Berth brings along: volumes on
+// the disk of one node. A volume without a size is a directory, a volume with
+// one is a sparse image file with ext4 or xfs in it, on a loop device.
+//
+// It owns everything below its root directory: the records of the volumes and
+// their data. It never touches what lies outside of it, except to mount at the
+// staging and target paths that it is given.
+//
+// Invariants: what is about to be done is recorded before it is done, and the
+// kernel is asked before and after; so a call that was cut off anywhere is
+// finished by its repetition or undone by its opposite. An existing file
+// system is never formatted over. Data is never deleted while the kernel or
+// the record shows that it is in use.
+package localdriver

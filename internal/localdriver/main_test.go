@@ -1,0 +1,53 @@
+package localdriver_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/berth-dev/berth/internal/localdriver"
+)
+
+// Tests that kill a driver run it in a process of its own: this test program
+// again, told by its environment to be a driver.
+const (
+	childRoot  = "LOCALDRIVER_ROOT"
+	childSock  = "LOCALDRIVER_SOCK"
+	childCrash = "LOCALDRIVER_CRASH_AT"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childRoot) != "" {
+		fmt.Fprintln(os.Stderr, beDriver())
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// beDriver serves until it is killed; at the step in its environment it kills
+// itself, as kill -9 would: without a single deferred call.
+func beDriver() error {
+	cfg := config(os.Getenv(childRoot), os.Getenv(childSock))
+	d, err := localdriver.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	crash := os.Getenv(childCrash)
+	d.OnStep(func(step string) {
+		if step != crash {
+			return
+		}
+		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+			panic(err)
+		}
+		select {}
+	})
+	return d.Run(context.Background())
+}
+
+func config(root, sock string) localdriver.Config {
+	return localdriver.Config{Root: root, Endpoint: "unix://" + sock, NodeID: nodeID, Version: "1.2.3"}
+}
