@@ -1,0 +1,193 @@
+// Package driver runs the processes of jobs. It owns the shape that every task
+// driver has, and two drivers: exec, which isolates a task from the host and
+// binds volumes into it, and raw_exec, which runs it directly on the host.
+// DESIGN.md beside this file says what a task finds around it, and why.
+//
+// It never decides that a task should run, and never mounts a volume on the
+// host. It knows only what its run directory and the kernel tell it, so a
+// restarted agent's driver finds every task again.
+//
+// Invariant: whatever a crash cut short, repeating the call brings it to its
+// end; after Destroy, nothing of a task is left but its own directory.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/executor"
+)
+
+// Driver runs tasks of one kind. Calls for different tasks may be made at once;
+// calls for one task too, and every one of them may be repeated.
+type Driver interface {
+	// Name is what jobs call the driver.
+	Name() string
+	// Fingerprint tells whether the driver works here, or why not.
+	Fingerprint(ctx context.Context) api.Driver
+	// Check reports every problem of the task's config, user and volume mounts.
+	// Fields are relative to the task.
+	Check(task api.Task) error
+	// Start returns when the task's command runs. A task of that ID that runs
+	// is adopted, and one that has ended is left as it is. An api.CodeInvalid
+	// means that repeating it cannot help.
+	Start(ctx context.Context, spec Spec) error
+	// Status answers StateUnknown for a task that was never started, or was
+	// destroyed.
+	Status(ctx context.Context, id string) (Status, error)
+	// Wait returns when the task has ended, or ctx. A task that is unknown is
+	// an api.CodeNotFound.
+	Wait(ctx context.Context, id string) (Status, error)
+	// Stop sends the signal, SIGINT if it is "", then SIGKILL after timeout,
+	// DefaultKillTimeout if that is 0. It returns when no process of the task is
+	// left.
+	Stop(ctx context.Context, id string, signal string, timeout time.Duration) error
+	// Destroy kills what still runs, and forgets the task. What is in the
+	// task's own directory stays.
+	Destroy(ctx context.Context, id string) error
+}
+
+// Spec is everything that is needed to run one task.
+type Spec struct {
+	// ID is unique on the node, and stable: <allocation>/<task>.
+	ID   string
+	Task api.Task
+	// Dir is the task's directory. It holds local, secrets, tmp and logs.
+	Dir    string
+	Mounts []Mount
+	// Env is the whole environment, but for PATH, HOME and USER, which the
+	// driver adds where they are missing.
+	Env map[string]string
+}
+
+// Mount is a volume of a task.
+type Mount struct {
+	// Source is where the volume is on the host: a directory, or a block device.
+	Source string
+	// Destination is where the task finds it.
+	Destination string
+	ReadOnly    bool
+}
+
+// Status is how a task is, or how it ended.
+type Status = executor.Status
+
+// State is where a task is.
+type State = executor.State
+
+// The states.
+const (
+	StateUnknown = executor.StateUnknown
+	StateRunning = executor.StateRunning
+	StateEnded   = executor.StateEnded
+)
+
+// DefaultKillTimeout is how long a task has between the kill signal and
+// SIGKILL, if its job does not say.
+const DefaultKillTimeout = 5 * time.Second
+
+// Config is what the drivers of this package need.
+type Config struct {
+	// RunDir holds what is known of the tasks, and their control sockets. Keep
+	// it short, and where it is gone after a reboot: /run/berth.
+	RunDir string
+	// Executable is the berth binary, os.Executable if empty.
+	Executable string
+	// CgroupParent is the cgroup below which tasks get theirs, "berth" if empty.
+	CgroupParent string
+	// SystemDirs are the host's directories that exec shows to every task, read
+	// only; DefaultSystemDirs if nil.
+	SystemDirs []string
+}
+
+// complete is the Config with its defaults.
+func (c Config) complete() (Config, error) {
+	if c.Executable == "" {
+		path, err := os.Executable()
+		if err != nil {
+			return Config{}, fmt.Errorf("find berth's own binary: %w", err)
+		}
+		c.Executable = path
+	}
+	if c.CgroupParent == "" {
+		c.CgroupParent = "berth"
+	}
+	if c.SystemDirs == nil {
+		c.SystemDirs = DefaultSystemDirs()
+	}
+	return c, nil
+}
+
+// supervised are the tasks of exec and raw_exec.
+type supervised struct {
+	tasks *executor.Tasks
+}
+
+func newSupervised(cfg Config, log *slog.Logger) (supervised, error) {
+	tasks, err := executor.NewTasks(executor.Config{
+		RunDir: cfg.RunDir, Executable: cfg.Executable, CgroupParent: cfg.CgroupParent,
+	}, log)
+	return supervised{tasks: tasks}, err
+}
+
+// Status implements Driver.
+func (s supervised) Status(ctx context.Context, id string) (Status, error) {
+	return s.tasks.Status(ctx, id)
+}
+
+// Wait implements Driver.
+func (s supervised) Wait(ctx context.Context, id string) (Status, error) {
+	return s.tasks.Wait(ctx, id)
+}
+
+// Stop implements Driver.
+func (s supervised) Stop(ctx context.Context, id, signal string, timeout time.Duration) error {
+	sig, err := signalNumber(signal)
+	if err != nil {
+		return fmt.Errorf("stop task %s: %w", id, err)
+	}
+	if timeout == 0 {
+		timeout = DefaultKillTimeout
+	}
+	return s.tasks.Stop(ctx, id, sig, max(timeout, 0))
+}
+
+// Destroy implements Driver.
+func (s supervised) Destroy(ctx context.Context, id string) error {
+	return s.tasks.Destroy(ctx, id)
+}
+
+// Signal sends a signal to the task's command.
+func (s supervised) Signal(ctx context.Context, id, signal string) error {
+	sig, err := signalNumber(signal)
+	if err != nil {
+		return fmt.Errorf("signal task %s: %w", id, err)
+	}
+	return s.tasks.Signal(ctx, id, sig)
+}
+
+// present reports whether the task was started already. Such a one needs no
+// further look at its spec, which might not even pass today.
+func (s supervised) present(ctx context.Context, id string) (bool, error) {
+	status, err := s.tasks.Status(ctx, id)
+	return status.State != StateUnknown, err
+}
+
+func signalNumber(name string) (syscall.Signal, error) {
+	if name == "" {
+		return syscall.SIGINT, nil
+	}
+	if !slices.Contains(api.Signals(), name) {
+		return 0, api.Errorf(api.CodeInvalid, "signal %q is not one of %s", name, strings.Join(api.Signals(), ", "))
+	}
+	return unix.SignalNum(name), nil
+}

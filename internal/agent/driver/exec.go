@@ -1,0 +1,155 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/executor"
+)
+
+// NameExec is what jobs call Exec.
+const NameExec = "exec"
+
+// Exec runs a command of the host in a root file system, and in mount, pid, ipc
+// and cgroup namespaces, of its own. It shares the host's network.
+type Exec struct {
+	supervised
+	systemDirs []string
+	executable string
+}
+
+var _ Driver = (*Exec)(nil)
+
+// NewExec makes the driver. It does not mean that it works here: see
+// Fingerprint.
+func NewExec(cfg Config, log *slog.Logger) (*Exec, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, fmt.Errorf("make driver exec: %w", err)
+	}
+	s, err := newSupervised(cfg, log.With("driver", NameExec))
+	if err != nil {
+		return nil, fmt.Errorf("make driver exec: %w", err)
+	}
+	for _, dir := range cfg.SystemDirs {
+		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == "/" {
+			return nil, fmt.Errorf("make driver exec: system directory %q is not a plain absolute path", dir)
+		}
+	}
+	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable}, nil
+}
+
+// Name implements Driver.
+func (e *Exec) Name() string { return NameExec }
+
+// Fingerprint implements Driver.
+func (e *Exec) Fingerprint(context.Context) api.Driver {
+	d := api.Driver{MountsVolumes: true, Reason: e.obstacle()}
+	d.Healthy = d.Reason == ""
+	return d
+}
+
+// obstacle is why tasks cannot be isolated here, or "".
+func (e *Exec) obstacle() string {
+	if !executor.CanIsolate {
+		return "this berth was built without cgo, which isolation needs"
+	}
+	if os.Geteuid() != 0 {
+		return "the agent does not run as root"
+	}
+	if !mayMount() {
+		return "the agent runs in a container or unit that denies it CAP_SYS_ADMIN"
+	}
+	for _, ns := range []string{"mnt", "pid", "ipc"} {
+		if _, err := os.Stat("/proc/self/ns/" + ns); err != nil {
+			return fmt.Sprintf("the kernel has no %s namespaces", ns)
+		}
+	}
+	// It becomes the first process of every task, with the task's user.
+	const others = 0o001
+	if info, err := os.Stat(e.executable); err != nil {
+		return fmt.Sprintf("berth's binary is gone: %v", err)
+	} else if info.Mode()&others == 0 {
+		return fmt.Sprintf("berth's binary %s may not be executed by other users", e.executable)
+	}
+	if err := e.tasks.CheckCgroups(); err != nil {
+		return fmt.Sprintf("tasks cannot have cgroups: %v", err)
+	}
+	return ""
+}
+
+// mayMount reports whether the agent has CAP_SYS_ADMIN, which root in a
+// container often lacks.
+func mayMount() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// Check implements Driver.
+func (e *Exec) Check(task api.Task) error {
+	var p api.Problems
+	e.inspect(&p, task)
+	mounts := make([]Mount, len(task.VolumeMounts))
+	for i, m := range task.VolumeMounts {
+		mounts[i] = Mount{Destination: m.Destination, ReadOnly: m.ReadOnly}
+	}
+	newLayout(e.systemDirs).add(&p, mounts)
+	return p.Err("the task")
+}
+
+// inspect reads what to run, and as whom. Commands of a job are strangers on
+// this machine, so without another word they are nobody.
+func (e *Exec) inspect(p *api.Problems, task api.Task) (command, account) {
+	cmd := parseCommand(p, task.Config)
+	if task.User == "" {
+		return cmd, nobody()
+	}
+	who, err := lookUpAccount(task.User)
+	if err != nil {
+		p.Add("user", err.Error(), "name a user of this machine, or a uid and gid such as 1000:1000")
+	}
+	return cmd, who
+}
+
+// Start implements Driver.
+func (e *Exec) Start(ctx context.Context, spec Spec) error {
+	if present, err := e.present(ctx, spec.ID); err != nil || present {
+		return err
+	}
+	plan, err := e.plan(spec)
+	if err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
+	return e.tasks.Start(ctx, plan)
+}
+
+// plan says all of what is to be run, and where.
+func (e *Exec) plan(spec Spec) (executor.Spec, error) {
+	var p api.Problems
+	cmd, who := e.inspect(&p, spec.Task)
+	layout := newLayout(e.systemDirs)
+	layout.own(spec.Dir)
+	layout.add(&p, spec.Mounts)
+	if err := p.Err("the task"); err != nil {
+		return executor.Spec{}, err
+	}
+	if err := prepareDir(spec.Dir, &who.User); err != nil {
+		return executor.Spec{}, err
+	}
+	return executor.Spec{
+		ID: spec.ID, Command: cmd.path, Args: cmd.args,
+		Env: environment(spec.Env, "/local", who.name), Cwd: "/local", User: &who.User,
+		Stdout: logPath(spec, "stdout"), Stderr: logPath(spec, "stderr"),
+		Root: layout.root(),
+	}, nil
+}

@@ -1,0 +1,56 @@
+//go:build cgo
+
+package executor
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/opencontainers/runc/libcontainer"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // its C code enters namespaces before Go starts
+	"golang.org/x/sys/unix"
+)
+
+// CanIsolate tells whether this program can run isolated tasks: entering a pid
+// namespace takes C code that runs before Go does.
+const CanIsolate = true
+
+// Init is for main to call first, before it looks at its arguments. If this
+// process was started by a supervisor, to prepare an isolated task or to be its
+// first process, Init does that and never returns. Otherwise it does nothing.
+func Init() {
+	if len(os.Args) != 2 {
+		return
+	}
+	switch os.Args[1] {
+	case "init":
+		if os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+			prepareTask()
+		}
+	case firstProcessArg:
+		if os.Getpid() != 1 {
+			return
+		}
+		if err := firstProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, "berth: task-init:", err)
+			os.Exit(255)
+		}
+		os.Exit(0)
+	}
+}
+
+// prepareTask enters the task's namespaces and its root, becomes its user, and
+// executes its first process.
+func prepareTask() {
+	// The task must not run on without its supervisor. libcontainer's own
+	// setting is lost in its second fork; this one is the process's that will
+	// execute the first process. It belongs to the thread, so that must not
+	// change. If the supervisor is dead already, its end of the pipes is too, and
+	// libcontainer gives up.
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		os.Exit(255)
+	}
+	libcontainer.Init()
+}

@@ -1,0 +1,284 @@
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/opencontainers/cgroups"
+	_ "github.com/opencontainers/cgroups/devices" // lets the cgroup managers restrict devices
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+)
+
+// isolated is a task in namespaces and a root file system of its own, made by
+// libcontainer. Process 1 of its pid namespace is firstProcess, which runs the
+// command; the kernel kills everything in there with it.
+type isolated struct {
+	first   *libcontainer.Process
+	reports *json.Decoder
+}
+
+// startIsolated prepares the task, reports its first process to record, and
+// only then lets the command run.
+func startIsolated(spec Spec, dir runDir, output *output, record func(pid int) error) (task, error) {
+	config, err := containerConfig(spec, dir)
+	if err != nil {
+		return nil, err
+	}
+	container, err := libcontainer.Create(string(dir), containerName, config)
+	if err != nil {
+		return nil, fmt.Errorf("create container: %w", err)
+	}
+	assignment, err := assign(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = assignment.Close() }()
+	reports, reporter, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	user := spec.User
+	if user == nil {
+		user = &User{}
+	}
+	t := &isolated{reports: json.NewDecoder(reports), first: &libcontainer.Process{
+		Args: []string{"/proc/self/exe", firstProcessArg}, Cwd: spec.Cwd,
+		UID: user.UID, GID: user.GID, AdditionalGroups: user.Groups,
+		Stdout: output.stdout.writer, Stderr: output.stderr.writer,
+		// In the order of assignmentDescriptor and reportDescriptor.
+		ExtraFiles: []*os.File{assignment, reporter},
+		Init:       true,
+	}}
+	err = container.Start(t.first)
+	_ = reporter.Close()
+	if err != nil {
+		return nil, fmt.Errorf("start container: %w", err)
+	}
+	if err := t.release(spec, container, record); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// release lets the first process run the command. If it cannot, it is dead when
+// the task's cgroup has been killed.
+func (t *isolated) release(spec Spec, container *libcontainer.Container, record func(pid int) error) error {
+	pid, err := t.first.Pid()
+	if err != nil {
+		return fmt.Errorf("start container: %w", err)
+	}
+	if err := record(pid); err != nil {
+		return err
+	}
+	if err := container.Exec(); err != nil {
+		return fmt.Errorf("start container: %w", err)
+	}
+	var r report
+	if err := t.reports.Decode(&r); err != nil {
+		return fmt.Errorf("start first process of container: %w", err)
+	}
+	if r.Error != "" {
+		return badCommand(spec, errors.New(r.Error))
+	}
+	return nil
+}
+
+// signal reaches the command through the first process; SIGKILL ends both.
+func (t *isolated) signal(sig syscall.Signal) error { return t.first.Signal(sig) }
+
+// wait prefers what the first process reports of the command to how it ended
+// itself: there is no report if it was killed.
+func (t *isolated) wait() (ending, error) {
+	ps, err := t.first.Wait()
+	var status *exec.ExitError
+	if err != nil && !errors.As(err, &status) {
+		return ending{}, fmt.Errorf("wait for container: %w", err)
+	}
+	var r report
+	if t.reports.Decode(&r) == nil {
+		return ending{code: r.Code, signal: r.Signal}, nil
+	}
+	return endingOf(ps), nil
+}
+
+// containerConfig is the container in libcontainer's words.
+func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
+	mounts, extra, err := rootMounts(spec.Root, dir)
+	if err != nil {
+		return nil, err
+	}
+	nodes := append(deviceNodes(), extra...)
+	rules := make([]*devices.Rule, len(nodes))
+	for i, n := range nodes {
+		rules[i] = &n.Rule
+	}
+	namespaces := configs.Namespaces{{Type: configs.NEWNS}, {Type: configs.NEWPID}, {Type: configs.NEWIPC}}
+	if configs.IsNamespaceSupported(configs.NEWCGROUP) {
+		namespaces = append(namespaces, configs.Namespace{Type: configs.NEWCGROUP})
+	}
+	return &configs.Config{
+		Rootfs:     dir.path(rootName),
+		Readonlyfs: true,
+		// What the host mounts and unmounts later stays on the host, and what
+		// is mounted inside stays inside.
+		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
+		Namespaces:      namespaces,
+		Mounts:          mounts,
+		Devices:         nodes,
+		Cgroups:         &cgroups.Cgroup{Path: spec.Cgroup, Resources: &cgroups.Resources{Devices: rules}},
+		Capabilities:    capabilities(spec.User),
+		NoNewPrivileges: true,
+		MaskPaths:       maskedPaths(),
+		ReadonlyPaths:   readOnlyPaths(),
+	}, nil
+}
+
+// deviceNodes are the devices of every task: the harmless ones, and terminals.
+func deviceNodes() []*devices.Device {
+	node := func(path string, major, minor int64) *devices.Device {
+		return &devices.Device{
+			Path: path, FileMode: 0o666,
+			Rule: devices.Rule{Type: devices.CharDevice, Major: major, Minor: minor, Permissions: "rwm", Allow: true},
+		}
+	}
+	return []*devices.Device{
+		node("/dev/null", 1, 3), node("/dev/zero", 1, 5), node("/dev/full", 1, 7),
+		node("/dev/random", 1, 8), node("/dev/urandom", 1, 9), node("/dev/tty", 5, 0),
+		// Without a path, only the use is allowed: devpts makes these nodes.
+		node("", 5, 2), node("", 136, devices.Wildcard),
+	}
+}
+
+// capabilities of a task: none, but for root the few that make it root among
+// its own files and processes. None reaches the host's network, devices,
+// modules or mounts.
+func capabilities(user *User) *configs.Capabilities {
+	if user != nil && user.UID != 0 {
+		return &configs.Capabilities{}
+	}
+	list := []string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE",
+		"CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	}
+	return &configs.Capabilities{Bounding: list, Permitted: list, Effective: list}
+}
+
+// maskedPaths tell about the host, or change it, and are hidden from tasks.
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+		"/sys/devices/virtual/powercap", "/sys/firmware",
+	}
+}
+
+func readOnlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+}
+
+// rootMounts fills a root file system. It also answers the block devices that
+// are bound into it, which the task must be allowed to use.
+func rootMounts(root *Root, dir runDir) ([]*configs.Mount, []*devices.Device, error) {
+	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	mounts := []*configs.Mount{
+		{Source: "proc", Destination: "/proc", Device: "proc", Flags: quiet},
+		{Source: "sysfs", Destination: "/sys", Device: "sysfs", Flags: quiet | unix.MS_RDONLY},
+		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_STRICTATIME, Data: "mode=755,size=64k"},
+		{
+			Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC,
+			Data: "newinstance,ptmxmode=0666,mode=0620,gid=5",
+		},
+		// Databases share memory; as on the host, there may be as much as half
+		// of all memory.
+		{Source: "shm", Destination: "/dev/shm", Device: "tmpfs", Flags: quiet, Data: "mode=1777"},
+		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: quiet},
+	}
+	if err := os.Mkdir(dir.path(rootName), 0o755); err != nil {
+		return nil, nil, fmt.Errorf("make root: %w", err)
+	}
+	for link, target := range root.Links {
+		if err := os.Symlink(target, filepath.Join(dir.path(rootName), link)); err != nil {
+			return nil, nil, fmt.Errorf("link %s: %w", link, err)
+		}
+	}
+	var blocks []*devices.Device
+	for _, b := range root.Binds {
+		m, block, err := bindMount(b)
+		if err != nil {
+			return nil, nil, err
+		}
+		mounts = append(mounts, m)
+		if block != nil {
+			blocks = append(blocks, block)
+		}
+	}
+	return mounts, blocks, nil
+}
+
+// bindMount keeps what the host's mount forbids: a bind mount takes exactly the
+// flags that it is given.
+func bindMount(b Bind) (*configs.Mount, *devices.Device, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(b.Source, &st); err != nil {
+		return nil, nil, fmt.Errorf("bind %s: look at %s: %w", b.Destination, b.Source, err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(b.Source, &fs); err != nil {
+		return nil, nil, fmt.Errorf("bind %s: look at %s: %w", b.Destination, b.Source, err)
+	}
+	flags := unix.MS_BIND | mountFlags(fs)
+	if b.ReadOnly {
+		flags |= unix.MS_RDONLY
+	}
+	m := &configs.Mount{
+		Source: b.Source, Destination: b.Destination, Device: "bind", Flags: flags,
+		PropagationFlags: []int{unix.MS_PRIVATE},
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
+		return m, blockRule(st.Rdev, flags&unix.MS_RDONLY != 0), nil
+	}
+	if !b.Trusted {
+		m.Flags |= unix.MS_NOSUID | unix.MS_NODEV
+	}
+	return m, nil, nil
+}
+
+// mountFlags are the restrictions of the mount that a path is on. Times of
+// access are left out: bind mounts keep them by themselves.
+func mountFlags(fs unix.Statfs_t) int {
+	const stNoSymFollow = 0x2000 // <linux/statfs.h>; package unix has no name for it
+	flags := 0
+	for _, f := range []struct{ statfs, mount int }{
+		{unix.ST_RDONLY, unix.MS_RDONLY},
+		{unix.ST_NOSUID, unix.MS_NOSUID},
+		{unix.ST_NODEV, unix.MS_NODEV},
+		{unix.ST_NOEXEC, unix.MS_NOEXEC},
+		{stNoSymFollow, unix.MS_NOSYMFOLLOW},
+	} {
+		if int(fs.Flags)&f.statfs != 0 {
+			flags |= f.mount
+		}
+	}
+	return flags
+}
+
+// blockRule allows the use of a block device. Without a path, no node is made:
+// the one of the volume is bound.
+func blockRule(rdev uint64, readOnly bool) *devices.Device {
+	permissions := devices.Permissions("rw")
+	if readOnly {
+		permissions = "r"
+	}
+	return &devices.Device{Rule: devices.Rule{
+		Type: devices.BlockDevice, Major: int64(unix.Major(rdev)), Minor: int64(unix.Minor(rdev)),
+		Permissions: permissions, Allow: true,
+	}}
+}

@@ -1,0 +1,191 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Start runs the task, and returns when its command runs. A task of that ID
+// that runs or has ended already is left as it is. The error is an api.Error
+// if the command is at fault.
+//
+// If ctx ends or the agent dies in between, the task may still come up: Start
+// again to adopt it, or Destroy it.
+func (t *Tasks) Start(ctx context.Context, spec Spec) error {
+	dir := t.dir(spec.ID)
+	for {
+		lock, err := dir.lock(true)
+		if err == nil {
+			return t.launch(ctx, dir, lock, spec)
+		}
+		if !errors.Is(err, errHeld) {
+			return fmt.Errorf("start task %s: %w", spec.ID, err)
+		}
+		if err := newClient(dir).wait(ctx, started); err == nil {
+			if settled, err := dir.outcome(); settled && err != nil {
+				return fmt.Errorf("start task %s: %w", spec.ID, err)
+			} else if settled {
+				return nil
+			}
+		}
+		// The holder has no supervisor yet, or none any more: look again.
+		select {
+		case <-time.After(pollLongest):
+		case <-ctx.Done():
+			return fmt.Errorf("adopt task %s: %w", spec.ID, ctx.Err())
+		}
+	}
+}
+
+// launch looks, and starts a supervisor if there is none. It takes over the
+// lock, and passes it on to the supervisor.
+func (t *Tasks) launch(ctx context.Context, dir runDir, lock *os.File, spec Spec) error {
+	defer func() { _ = lock.Close() }()
+	status, err := t.settle(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
+	if status.State == StateEnded {
+		return nil
+	}
+	if err := t.prepare(dir, spec); err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
+	if err := t.spawn(dir, lock); err != nil {
+		return fmt.Errorf("start supervisor of task %s: %w", spec.ID, err)
+	}
+	// From here on, the lock is the supervisor's.
+	_ = lock.Close()
+	if err := t.awaitStart(ctx, dir); err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
+	return nil
+}
+
+// awaitStart returns when the supervisor has started the task, or given up.
+func (t *Tasks) awaitStart(ctx context.Context, dir runDir) error {
+	answer := newClient(dir).wait(ctx, started)
+	if answer != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	settled, err := dir.outcome()
+	if !settled {
+		err = errors.New("its supervisor ended before it was started" + dir.lastWords())
+	}
+	if err != nil {
+		t.reap(ctx, dir)
+	}
+	return err
+}
+
+// prepare clears what a failed start left, and records what will be run.
+func (t *Tasks) prepare(dir runDir, spec Spec) error {
+	if err := t.clear(dir); err != nil {
+		return err
+	}
+	spec.Cgroup, spec.SupervisorCgroup = t.cgroupPath(key(spec.ID)), t.cgroupPath("supervisors")
+	if err := t.CheckCgroups(); err != nil {
+		if spec.Root != nil {
+			return fmt.Errorf("isolate it: %w", err)
+		}
+		t.log.Warn("task runs without a cgroup", "task", spec.ID, "err", err)
+		spec.Cgroup, spec.SupervisorCgroup = "", ""
+	}
+	return dir.write(specFile, spec)
+}
+
+// Descriptors that a supervisor inherits after its standard ones.
+const (
+	lockDescriptor = 3 + iota
+	listenerDescriptor
+)
+
+// spawn starts the supervisor. It gets the lock, and a socket that listens
+// already, so that it can be asked from this moment on.
+func (t *Tasks) spawn(dir runDir, lock *os.File) error {
+	listener, err := listen(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close() }()
+	words, err := os.OpenFile(dir.path(logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = words.Close() }()
+	cmd := exec.Cmd{
+		Path:       t.cfg.Executable,
+		Args:       []string{t.cfg.Executable, "executor", string(dir)},
+		Env:        []string{}, // nothing of the agent's
+		Dir:        "/",
+		Stdout:     words,
+		Stderr:     words,
+		ExtraFiles: []*os.File{lock, listener},
+		// Of its own session, no terminal's signal reaches it.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	// The map is locked so that Destroy finds what was started.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t.children[dir] = cmd.Process.Pid
+	return cmd.Process.Release()
+}
+
+func listen(dir runDir) (*os.File, error) {
+	path := dir.path(socketFile)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	defer func() { _ = l.Close() }()
+	return l.File()
+}
+
+// outcome is what became of a start: settled is false if that is not recorded.
+func (d runDir) outcome() (settled bool, err error) {
+	status, st, err := d.recorded()
+	switch {
+	case err != nil:
+		return true, err
+	case status.State != StateUnknown:
+		return true, nil
+	case st.Failure != nil:
+		return true, st.Failure
+	}
+	return false, nil
+}
+
+// lastWords quotes the end of the supervisor's log, for an error message.
+func (d runDir) lastWords() string {
+	const most = 1 << 10
+	b, err := os.ReadFile(d.path(logFile))
+	if b = bytes.TrimSpace(b); err != nil || len(b) == 0 {
+		return ""
+	}
+	return "; it said: " + string(b[max(0, len(b)-most):])
+}
+
+// failure is err as it is recorded: an api.Error keeps its code.
+func failure(err error) *api.Error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return api.Errorf(api.CodeInternal, "%v", err)
+}

@@ -1,0 +1,109 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/executor"
+)
+
+// NameRawExec is what jobs call RawExec.
+const NameRawExec = "raw_exec"
+
+// noVolumes is what a user reads who gives volumes to a raw_exec task.
+const noVolumes = `driver raw_exec cannot mount volumes: it runs the command directly on the host; use driver "exec"`
+
+// RawExec runs a command of the host on the host, as the agent's own user if
+// the task names none.
+type RawExec struct {
+	supervised
+}
+
+var _ Driver = (*RawExec)(nil)
+
+// NewRawExec makes the driver.
+func NewRawExec(cfg Config, log *slog.Logger) (*RawExec, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, fmt.Errorf("make driver raw_exec: %w", err)
+	}
+	s, err := newSupervised(cfg, log.With("driver", NameRawExec))
+	if err != nil {
+		return nil, fmt.Errorf("make driver raw_exec: %w", err)
+	}
+	return &RawExec{supervised: s}, nil
+}
+
+// Name implements Driver.
+func (r *RawExec) Name() string { return NameRawExec }
+
+// Fingerprint implements Driver.
+func (r *RawExec) Fingerprint(context.Context) api.Driver {
+	return api.Driver{Healthy: true, MountsVolumes: false}
+}
+
+// Check implements Driver.
+func (r *RawExec) Check(task api.Task) error {
+	var p api.Problems
+	r.inspect(&p, task)
+	if len(task.VolumeMounts) > 0 {
+		p.Add("volume_mount", "makes no sense: "+noVolumes, "")
+	}
+	return p.Err("the task")
+}
+
+// inspect reads what to run, and as whom.
+func (r *RawExec) inspect(p *api.Problems, task api.Task) (command, account) {
+	cmd := parseCommand(p, task.Config)
+	if task.User == "" {
+		return cmd, self()
+	}
+	who, err := lookUpAccount(task.User)
+	if err == nil && os.Geteuid() != 0 && who.UID != os.Geteuid() {
+		err = fmt.Errorf("become user %q: the agent does not run as root", task.User)
+	}
+	if err != nil {
+		p.Add("user", err.Error(), "name a user of this machine, or none to run as the agent does")
+	}
+	return cmd, who
+}
+
+// Start implements Driver.
+func (r *RawExec) Start(ctx context.Context, spec Spec) error {
+	if present, err := r.present(ctx, spec.ID); err != nil || present {
+		return err
+	}
+	plan, err := r.plan(spec)
+	if err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
+	return r.tasks.Start(ctx, plan)
+}
+
+// plan says all of what is to be run, and where.
+func (r *RawExec) plan(spec Spec) (executor.Spec, error) {
+	if len(spec.Mounts) > 0 {
+		return executor.Spec{}, api.Errorf(api.CodeInvalid, "%s", noVolumes)
+	}
+	var p api.Problems
+	cmd, who := r.inspect(&p, spec.Task)
+	if err := p.Err("the task"); err != nil {
+		return executor.Spec{}, err
+	}
+	var user *executor.User
+	if os.Geteuid() == 0 {
+		user = &who.User
+	}
+	if err := prepareDir(spec.Dir, user); err != nil {
+		return executor.Spec{}, err
+	}
+	return executor.Spec{
+		ID: spec.ID, Command: cmd.path, Args: cmd.args,
+		Env: environment(spec.Env, who.home, who.name), Cwd: filepath.Join(spec.Dir, "local"), User: user,
+		Stdout: logPath(spec, "stdout"), Stderr: logPath(spec, "stderr"),
+	}, nil
+}

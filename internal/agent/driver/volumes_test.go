@@ -1,0 +1,263 @@
+package driver_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver"
+)
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mount mounts on the host until the test ends.
+func mount(t *testing.T, source, target, kind string, flags uintptr) {
+	t.Helper()
+	if err := unix.Mount(source, target, kind, flags, ""); err != nil {
+		t.Fatalf("mount %s: %v", target, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(target, 0); err != nil {
+			t.Errorf("unmount %s: %v", target, err)
+		}
+	})
+}
+
+func TestVolumesAreBound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	writable, readOnly := w.volume("writable"), w.volume("read-only")
+	write(t, filepath.Join(writable, "in"), "w\n")
+	write(t, filepath.Join(readOnly, "in"), "r\n")
+	spec := w.script(`cat /data/in /srv/deep/in; echo out > /data/out
+		(echo out > /srv/deep/out) 2>/dev/null && echo read-only volume was written; true`)
+	spec.Mounts = []driver.Mount{
+		{Source: writable, Destination: "/data"},
+		{Source: readOnly, Destination: "/srv/deep/", ReadOnly: true},
+	}
+	if diff := cmp.Diff([]string{"w", "r"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+	if b, err := os.ReadFile(filepath.Join(writable, "out")); string(b) != "out\n" {
+		t.Errorf("the volume holds %q, %v", b, err)
+	}
+}
+
+func TestVolumesNestInAnyOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	data, wal := w.volume("data"), w.volume("wal")
+	if err := os.MkdirAll(filepath.Join(data, "there", "deep"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mounts := []driver.Mount{
+		{Source: wal, Destination: "/data/wal"},
+		{Source: data, Destination: "/data"},
+		{Source: wal, Destination: "/data/there/deep", ReadOnly: true},
+		{Source: wal, Destination: "/local/wal"},
+	}
+	for range mounts {
+		mounts = append(mounts[1:], mounts[0])
+		spec := w.script(`echo x > /data/wal/f && cat /data/wal/f /data/there/deep/f /local/wal/f && ls /data`)
+		spec.Mounts = mounts
+		if diff := cmp.Diff([]string{"x", "x", "x", "there", "wal"}, lines(t, w.exec(), spec)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", mounts, diff)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(data, "wal", "f")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what belongs to the inner volume is in the outer one: %v", err)
+	}
+}
+
+func TestBadDestinationsAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	readOnly := w.volume("read-only")
+	write(t, filepath.Join(readOnly, "file"), "x")
+	if err := os.Symlink("/etc", filepath.Join(readOnly, "link")); err != nil {
+		t.Fatal(err)
+	}
+	base := driver.Mount{Source: readOnly, Destination: "/ro", ReadOnly: true}
+	tests := map[string]string{
+		"":                   `is ".", which is not an absolute path`,
+		"data":               `is "data", which is not an absolute path`,
+		"/":                  "is the root of the task",
+		"/a/../..":           "is the root of the task",
+		"/proc":              "is /proc, and /proc is the kernel's",
+		"/proc/sys/x":        "is /proc/sys/x, and /proc is the kernel's",
+		"/dev/shm":           "is /dev/shm, and /dev is the kernel's",
+		"/x/../sys":          "is /sys, and /sys is the kernel's",
+		"/usr":               "is /usr, and would hide the machine's programs there",
+		"/bin":               "is /bin, and would hide the machine's programs there",
+		"/tmp":               "is /tmp, and would hide the task's own directory",
+		"/secrets/":          "is /secrets, and would hide the task's own directory",
+		"/usr/no-such-place": "is /usr/no-such-place, which does not exist, and /usr is read only",
+		"/bin/no-such-place": "is /bin/no-such-place, which does not exist, and /usr is read only",
+		"/etc/hosts":         "is /etc/hosts, which is no directory",
+		"/ro":                "is /ro, and so is another's",
+		"/ro/missing":        "is /ro/missing, which does not exist, and /ro is read only",
+		"/ro/file":           "is /ro/file, which is no directory",
+		"/ro/link":           "is /ro/link, which is no directory",
+	}
+	for destination, want := range tests {
+		spec := w.spec("true")
+		spec.Mounts = []driver.Mount{base, {Source: w.volume("v"), Destination: destination}}
+		err := w.exec().Start(ctx(t), spec)
+		var e *api.Error
+		if !errors.As(err, &e) || e.Code != api.CodeInvalid || len(e.Fields) != 1 {
+			t.Errorf("%q is answered with %v", destination, err)
+			continue
+		}
+		got := e.Fields[0]
+		if got.Path != "volume_mount[1].destination" && got.Path != "volume_mount[0].destination" {
+			t.Errorf("%q: the field is %q", destination, got.Path)
+		}
+		if got.Message != want || got.Mend == "" {
+			t.Errorf("%q is refused with %q, not %q; mend %q", destination, got.Message, want, got.Mend)
+		}
+		if left := w.runDirs(); len(left) > 0 {
+			t.Errorf("%q: something was started: %q", destination, left)
+		}
+	}
+}
+
+func TestVolumeMayCoverExistingSystemDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	vol := w.volume("v")
+	write(t, filepath.Join(vol, "mine"), "x")
+	spec := w.script("ls /bin/../share/doc; ls /etc/apt")
+	spec.Mounts = []driver.Mount{
+		{Source: vol, Destination: "/usr/share/doc"},
+		{Source: vol, Destination: "/etc/apt"},
+	}
+	if diff := cmp.Diff([]string{"mine", "mine"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRestrictionsOfVolumesMountAreKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	vol := w.volume("v")
+	// As a CSI driver would publish it: read only and noexec, whatever the
+	// task's mount says.
+	mount(t, "tmpfs", vol, "tmpfs", unix.MS_NOEXEC)
+	write(t, filepath.Join(vol, "script"), "#!/bin/sh\n")
+	mount(t, vol, vol, "", unix.MS_BIND)
+	if err := unix.Mount("", vol, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOEXEC, ""); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.script(`(echo > /data/x) 2>/dev/null && echo written; grep ' /data ' /proc/self/mountinfo | cut -d' ' -f6`)
+	spec.Mounts = []driver.Mount{{Source: vol, Destination: "/data"}}
+	got := lines(t, w.exec(), spec)
+	if want := []string{"ro,nosuid,nodev,noexec,relatime"}; !cmp.Equal(want, got) {
+		t.Errorf("the volume is mounted %q, not %q", got, want)
+	}
+}
+
+func TestMountsDoNotCrossTheTasksBorder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	vol := w.volume("v")
+	mount(t, vol, vol, "", unix.MS_BIND)
+	if err := unix.Mount("", vol, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(vol, "inner")
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.script(`echo ready; while [ ! -e /local/go ]; do sleep 0.02; done
+		grep -c ' /data' /proc/self/mountinfo; grep -c -E 'shared:|master:' /proc/self/mountinfo`)
+	spec.Mounts = []driver.Mount{{Source: vol, Destination: "/data"}}
+	d := w.exec()
+	start(t, d, spec)
+	said(t, spec, "ready")
+	// Mounted later on the host, on a shared mount: the task must not see it,
+	// and so cannot keep it busy.
+	mount(t, "tmpfs", inner, "tmpfs", 0)
+	write(t, filepath.Join(spec.Dir, "local", "go"), "")
+	wait(t, d, spec)
+	if got, want := output(t, spec, "stdout"), "ready\n1\n0\n"; got != want {
+		t.Errorf("the task says %q, not %q", got, want)
+	}
+}
+
+func TestBlockDeviceVolumeIsUsable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	device, other := w.loopDevice("mine"), w.loopDevice("other")
+	spec := w.script(`head -c 5 /data/disk; echo; (echo hello | dd of=/data/disk conv=fsync) 2>/dev/null; head -c 5 /data/disk; echo
+		head -c 5 /data/frozen; echo; (echo no | dd of=/data/frozen) 2>/dev/null && echo written; true`)
+	spec.Task.User = "root"
+	spec.Mounts = []driver.Mount{
+		{Source: device, Destination: "/data/disk"},
+		{Source: other, Destination: "/data/frozen", ReadOnly: true},
+	}
+	if diff := cmp.Diff([]string{"mine_", "hello", "other"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("block devices (-want +got):\n%s", diff)
+	}
+}
+
+// loopDevice makes a block device whose content begins with text.
+func (w *world) loopDevice(text string) string {
+	w.t.Helper()
+	file := filepath.Join(w.root, text+".img")
+	write(w.t, file, text+strings.Repeat("_", 1<<16-len(text)))
+	out, err := exec.Command("losetup", "--find", "--show", file).Output()
+	if err != nil {
+		w.t.Fatalf("losetup: %v", err)
+	}
+	device := string(bytes.TrimSpace(out))
+	w.t.Cleanup(func() {
+		if err := exec.Command("losetup", "--detach", device).Run(); err != nil {
+			w.t.Errorf("detach %s: %v", device, err)
+		}
+	})
+	return device
+}
+
+func TestMissingVolumeFailsStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := w.spec("true")
+	spec.Mounts = []driver.Mount{{Source: filepath.Join(w.root, "gone"), Destination: "/data"}}
+	err := w.exec().Start(ctx(t), spec)
+	if want := fmt.Sprintf("look at %s: no such file or directory", spec.Mounts[0].Source); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("start says %v, not %q", err, want)
+	}
+}
+
+func TestRawExecRefusesVolumes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := w.spec("true")
+	spec.Mounts = []driver.Mount{{Source: w.volume("v"), Destination: "/data"}}
+	err := w.rawExec().Start(ctx(t), spec)
+	var e *api.Error
+	want := &api.Error{
+		Code:    api.CodeInvalid,
+		Message: `driver raw_exec cannot mount volumes: it runs the command directly on the host; use driver "exec"`,
+	}
+	if errors.As(err, &e); !cmp.Equal(want, e) {
+		t.Errorf("start says %v", err)
+	}
+	if left := w.runDirs(); len(left) > 0 {
+		t.Errorf("something was started: %q", left)
+	}
+}
