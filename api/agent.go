@@ -27,6 +27,7 @@ type Registration struct {
 	Generation uint64            `json:"generation,omitempty"`
 	Index      uint64            `json:"index,omitempty"`
 	Drivers    map[string]Driver `json:"drivers"`
+	Profile    Profile           `json:"profile,omitzero"`
 }
 
 // Registered is the servers' answer.
@@ -44,9 +45,12 @@ type Generation struct {
 	Number uint64 `json:"number"`
 	// Recovering: until the nodes have reported and an operator confirms,
 	// nothing is started, stopped, detached or deleted.
-	Recovering bool      `json:"recovering,omitempty"`
-	Reason     string    `json:"reason,omitempty"`
-	Since      time.Time `json:"since,omitzero"`
+	Recovering bool `json:"recovering,omitempty"`
+	// Confirmed: an operator has. Agents end what the servers do not know; when
+	// all have, the recovery is over, and the servers plan again.
+	Confirmed bool      `json:"confirmed,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
 }
 
 // Assignments is the whole of what one node is to do, as of Index.
@@ -57,6 +61,9 @@ type Assignments struct {
 	Index       uint64            `json:"index"`
 	Allocations []AllocAssignment `json:"allocations"`
 	Operations  []*Operation      `json:"operations,omitempty"`
+	// Streams are wanted from this agent. They are no part of the state: an
+	// answer may carry some and nothing newer, and then names no allocation.
+	Streams []StreamOffer `json:"streams,omitempty"`
 }
 
 // AllocAssignment is one allocation that the node is to run or to end. If
@@ -66,6 +73,7 @@ type AllocAssignment struct {
 	ID          AllocID                `json:"id"`
 	Allocation  *Allocation            `json:"allocation,omitempty"`
 	JobType     JobType                `json:"job_type,omitempty"`
+	Meta        map[string]string      `json:"meta,omitempty"` // the job's
 	Group       *TaskGroup             `json:"group,omitempty"`
 	Attachments []AttachmentAssignment `json:"attachments,omitempty"`
 }
@@ -80,6 +88,9 @@ type AttachmentAssignment struct {
 	StageOptions   *MountOptions     `json:"stage_options,omitempty"`
 	Context        map[string]string `json:"context,omitempty"`
 	PublishContext map[string]string `json:"publish_context,omitempty"`
+	// Secrets: the volume has secrets, which the agent asks for right before it
+	// stages or publishes, and never keeps.
+	Secrets bool `json:"secrets,omitempty"`
 }
 
 // Report carries facts from an agent to the servers. Sequence rises with every
@@ -101,12 +112,15 @@ type Facts struct {
 	Attachments  []AttachmentFact  `json:"attachments,omitempty"`
 	Publications []PublicationFact `json:"publications,omitempty"`
 	Operations   []OperationFact   `json:"operations,omitempty"`
+	// Cleared is the generation of which the node says that it runs nothing
+	// that the servers do not know.
+	Cleared uint64 `json:"cleared,omitempty"`
 }
 
 // Empty reports whether nothing is said.
 func (f *Facts) Empty() bool {
 	return f.Drivers == nil && len(f.Instances) == 0 && len(f.Allocations) == 0 &&
-		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0
+		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0
 }
 
 // InstanceFact is how a plugin instance on the node is. Gone means that the

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -20,6 +22,10 @@ type Allocation struct {
 	// Index is its number in the group, from 0.
 	Index  int    `json:"index"`
 	NodeID NodeID `json:"node_id"`
+	// Ports are those that it has on its node, by the group's names.
+	Ports []AllocatedPort `json:"ports,omitempty"` // PlaceAllocation
+	// Resources are what it takes of its node until it has ended.
+	Resources Resources `json:"resources,omitzero"` // PlaceAllocation
 	// Desired is what the servers want, and DesiredReason why.
 	Desired       AllocDesire `json:"desired"`                  // PlaceAllocation, StopAllocation
 	DesiredReason string      `json:"desired_reason,omitempty"` // as Desired
@@ -27,8 +33,33 @@ type Allocation struct {
 	Replaced bool `json:"replaced,omitempty"` // PlaceAllocation, StopAllocation
 	// Failures counts the failed allocations before it at the same index, for
 	// backoff.
-	Failures int         `json:"failures,omitempty"` // PlaceAllocation
-	Status   AllocStatus `json:"status"`
+	Failures int `json:"failures,omitempty"` // PlaceAllocation
+	// Failing is when the first of these was placed.
+	Failing time.Time `json:"failing,omitzero"` // PlaceAllocation
+	// Running is since when it runs with none of its tasks started again.
+	Running time.Time `json:"running,omitzero"` // ReportFacts
+	// Asked counts how often users asked for a restart of its tasks, by task;
+	// AllTasks stands for all. It is a level: the node does what is missing.
+	Asked  map[string]int `json:"asked,omitempty"` // RestartAllocation
+	Status AllocStatus    `json:"status"`
+}
+
+// AllTasks stands for all of an allocation's tasks in Allocation.Asked. No task
+// is called so.
+const AllTasks = "*"
+
+// RestartsAsked is how often users asked for a restart of the task.
+func (a *Allocation) RestartsAsked(task string) int { return a.Asked[AllTasks] + a.Asked[task] }
+
+// RestartRequest asks for a restart of one task of an allocation, or of all that
+// run.
+type RestartRequest struct {
+	// Task is "" for all.
+	Task string `json:"task,omitempty"`
+	// Number is that of the request among those of the same kind, from 1: one
+	// more than what Allocation.Asked counts. The same number sent again changes
+	// nothing. 0 stands for the next.
+	Number int `json:"number,omitempty"`
 }
 
 // AllocDesire is what the servers want of an allocation.
@@ -83,6 +114,62 @@ type TaskStatus struct {
 	Reason string `json:"reason,omitempty"`
 	// Dir is where its logs and local files are on the node.
 	Dir string `json:"dir,omitempty"`
+	// Restarts is how often it was started again in this allocation, and Last
+	// how it ended before. A task that is pending is started again at Next.
+	Restarts int       `json:"restarts,omitempty"`
+	Last     TaskEnd   `json:"last,omitzero"`
+	Next     time.Time `json:"next,omitzero"`
+	// Attempts are the restarts that its restart policy has counted since Since.
+	Attempts int       `json:"attempts,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	// Asked is how many of the restarts that users asked for are done.
+	Asked int `json:"asked,omitempty"`
+}
+
+// TaskEnd is how a task ended.
+type TaskEnd struct {
+	Ended    time.Time `json:"ended,omitzero"`
+	ExitCode int       `json:"exit_code,omitempty"`
+	Signal   int       `json:"signal,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+}
+
+// End is how the task ended, if it has.
+func (t *TaskStatus) End() TaskEnd {
+	return TaskEnd{Ended: t.Ended, ExitCode: t.ExitCode, Signal: t.Signal, Reason: t.Reason}
+}
+
+// Succeeded reports whether it ended as it should.
+func (e TaskEnd) Succeeded() bool { return e.ExitCode == 0 && e.Signal == 0 && e.Reason == "" }
+
+// Why is how the allocation came to its end, in a few words, or "".
+func (s *AllocStatus) Why() string {
+	if s.Problem != nil {
+		return s.Problem.Message
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Tasks)) {
+		t := s.Tasks[name]
+		var why string
+		switch {
+		case t.Reason != "":
+			why = ": " + t.Reason
+		case t.Signal != 0:
+			why = fmt.Sprintf(" was ended by signal %d", t.Signal)
+		case t.ExitCode != 0:
+			why = fmt.Sprintf(" exited with status %d", t.ExitCode)
+		default:
+			continue
+		}
+		switch t.Restarts {
+		case 0:
+		case 1:
+			why += ", after a restart"
+		default:
+			why += fmt.Sprintf(", after %d restarts", t.Restarts)
+		}
+		return "task " + name + why
+	}
+	return ""
 }
 
 // NewAllocID is the id of the serial-th allocation of a job. It is derived,

@@ -85,7 +85,8 @@ type AttachmentStep struct {
 
 // Problem is why an agent's step does not succeed.
 type Problem struct {
-	// Step is what was tried: NodeStageVolume, waiting for plugin.
+	// Step is what was tried: NodeStageVolume, wait for plugin. It is empty
+	// where only time is needed.
 	Step string `json:"step"`
 	// Code is a gRPC code name where a plugin answered: NOT_FOUND.
 	Code    string    `json:"code,omitempty"`
@@ -140,14 +141,19 @@ type PublicationStatus struct {
 	ExternalNodeID string            `json:"external_node_id,omitempty"` // OpenOperation
 	Outcome        Outcome           `json:"outcome"`                    // AssignOperation, ReportFacts
 	PublishContext map[string]string `json:"publish_context,omitempty"`  // ReportFacts
-	// ReadOnly is the readonly flag that the provider was given.
-	ReadOnly bool `json:"read_only,omitempty"` // OpenOperation
+	// ReadOnly and Capability are what the provider was given last. It may not
+	// be asked for anything else before it has detached.
+	ReadOnly   bool       `json:"read_only,omitempty"` // OpenOperation
+	Capability Capability `json:"capability,omitzero"` // OpenOperation
 	// Staged is the agent's word on NodeStageVolume.
 	Staged bool `json:"staged"` // ReportFacts
 	// NodeEpoch is the epoch of the node when the publication was made.
 	NodeEpoch uint64 `json:"node_epoch"` // PlaceAllocation
 	// Operation is the open operation on the publication.
 	Operation OperationID `json:"operation,omitempty"` // OpenOperation, CancelOperation, ReportFacts
+	// Lingers is until when a publish that nobody waits for any more may still
+	// be running. The opposite call waits for it.
+	Lingers time.Time `json:"lingers,omitzero"` // ReportFacts
 }
 
 // MayBeAttached reports whether the provider might have the volume attached.

@@ -2,7 +2,7 @@ package api
 
 import (
 	"encoding/json"
-	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -15,16 +15,24 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalJSON writes the string form.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// UnmarshalJSON reads the string form.
+// maxShown is how much of what is no duration an error repeats.
+const maxShown = 40
+
+// UnmarshalJSON reads the string form. null leaves the duration as it is. The
+// error is one of types, to which encoding/json adds the field.
 func (d *Duration) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return nil
+	}
 	var s string
-	if err := json.Unmarshal(b, &s); err != nil {
-		return fmt.Errorf(`read duration: want a string such as "30s": %w`, err)
+	if json.Unmarshal(b, &s) == nil {
+		if v, err := time.ParseDuration(s); err == nil {
+			*d = Duration(v)
+			return nil
+		}
 	}
-	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("read duration: %w", err)
+	if len(b) > maxShown {
+		b = append(b[:maxShown:maxShown], "..."...)
 	}
-	*d = Duration(v)
-	return nil
+	return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[Duration]()}
 }

@@ -41,11 +41,22 @@ const (
 	CodeRolledBack Code = "rolled_back"
 	// CodeRecovering (retry): a restored cluster waits for its operator's word.
 	CodeRecovering Code = "recovering"
+	// CodeGone: the events after that index are no longer kept, or are of
+	// another state. Read what there is, and follow from now on.
+	CodeGone Code = "gone"
 	// CodeTooLarge: the body exceeds its limit.
 	CodeTooLarge Code = "too_large"
 	// CodeInternal: a fault of Berth's own. Its detail is in the server's log.
 	CodeInternal Code = "internal"
 )
+
+// Codes lists all codes, for tables that must have a row for each.
+func Codes() []Code {
+	return []Code{
+		CodeInvalid, CodeNotFound, CodeConflict, CodeInUse, CodeForbidden, CodeUnavailable, CodeUncertain,
+		CodeWrongCluster, CodeIdentityInUse, CodeStaleSession, CodeRolledBack, CodeRecovering, CodeGone, CodeTooLarge, CodeInternal,
+	}
+}
 
 // Error is what a caller gets to see. It is the body of every HTTP error.
 type Error struct {
@@ -82,11 +93,16 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// String is the problem as one line: file:line:column: path message; mend.
+// String is the problem as one line: file:line:column: path message; mend. A
+// problem of the whole file has no line.
 func (f Field) String() string {
 	var b strings.Builder
-	if f.File != "" {
+	switch {
+	case f.File != "" && f.Line > 0:
 		fmt.Fprintf(&b, "%s:%d:%d: ", f.File, f.Line, f.Column)
+	case f.File != "":
+		b.WriteString(f.File)
+		b.WriteString(": ")
 	}
 	if f.Path != "" {
 		b.WriteString(f.Path)
@@ -119,8 +135,7 @@ func CodeOf(err error) Code {
 	if err == nil {
 		return ""
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeInternal

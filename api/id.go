@@ -1,6 +1,9 @@
 package api
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Ids are named string types, so that one is never passed for another.
 type (
@@ -56,9 +59,10 @@ func nameProblem(name string) (message, mend string) {
 		if letter || i > 0 && strings.ContainsRune("._-", r) {
 			continue
 		}
-		return "has the character " + quote(r), rule
+		if i == 0 && strings.ContainsRune("._-", r) {
+			return "begins with " + strconv.Quote(string(r)), rule
+		}
+		return "has the character " + strconv.Quote(string(r)), rule
 	}
 	return "", ""
 }
-
-func quote(r rune) string { return "\"" + string(r) + "\"" }

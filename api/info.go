@@ -57,6 +57,8 @@ type JobInfo struct {
 // AllocationInfo is an allocation with its attachments.
 type AllocationInfo struct {
 	*Allocation
+	// Address is its node's, where its ports are reached.
+	Address     string        `json:"address,omitempty"`
 	Attachments []*Attachment `json:"attachments,omitempty"`
 	Waits       []Wait        `json:"waits,omitempty"`
 }
@@ -73,6 +75,17 @@ type Recovery struct {
 	Generation Generation `json:"generation"`
 	// Missing are the nodes that have not reported in this generation.
 	Missing []NodeID `json:"missing,omitempty"`
+	// Clearing are the nodes that have not said, since the confirmation, that
+	// they run nothing that the servers do not know.
+	Clearing []NodeID `json:"clearing,omitempty"`
+}
+
+// RecoveryConfirmation is an operator's word that a restored cluster may go on.
+type RecoveryConfirmation struct {
+	// Number is the generation that is confirmed.
+	Number uint64 `json:"number"`
+	// Force goes on although some nodes have not reported.
+	Force bool `json:"force,omitempty"`
 }
 
 // Headers of the HTTP API.
@@ -80,6 +93,9 @@ const (
 	// HeaderIndex carries the log index of an answer; a blocking query polls
 	// with it.
 	HeaderIndex = "Berth-Index"
+	// HeaderNext carries the token of the next page of a list. Without it the
+	// page is the last.
+	HeaderNext = "Berth-Next-Token"
 	// HeaderNode names the node whose agent asks; its secret is the bearer
 	// token of the Authorization header.
 	HeaderNode = "Berth-Node"
@@ -87,4 +103,9 @@ const (
 	HeaderSession = "Berth-Session"
 	// HeaderEpoch carries the epoch that the agent knows.
 	HeaderEpoch = "Berth-Epoch"
+	// HeaderOffset carries the position of the first byte of a log.
+	HeaderOffset = "Berth-Offset"
+	// TrailerError follows a stream that broke off: an Error as JSON. A stream
+	// without it is whole.
+	TrailerError = "Berth-Error"
 )

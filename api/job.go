@@ -2,8 +2,11 @@ package api
 
 import (
 	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Job is what to run.
@@ -31,20 +34,61 @@ const (
 	JobService JobType = "service"
 	// JobBatch runs until its tasks have succeeded.
 	JobBatch JobType = "batch"
+	// JobSystem is a service on every node that fits.
+	JobSystem JobType = "system"
+	// JobSysbatch is a batch on every node that fits.
+	JobSysbatch JobType = "sysbatch"
 )
+
+// JobTypes lists all types, for validation and documentation.
+func JobTypes() []JobType { return []JobType{JobService, JobBatch, JobSystem, JobSysbatch} }
+
+// Ends reports whether the job's allocations are done when their tasks have
+// succeeded.
+func (t JobType) Ends() bool { return t == JobBatch || t == JobSysbatch }
+
+// Everywhere reports whether the job has one allocation on each node that
+// fits, instead of a number of them.
+func (t JobType) Everywhere() bool { return t == JobSystem || t == JobSysbatch }
 
 // JobSpec is what a user asks for.
 type JobSpec struct {
-	Type   JobType     `json:"type"`
-	Groups []TaskGroup `json:"groups"`
+	Type JobType `json:"type"`
+	// Priority from 1 to 100, DefaultPriority if 0: who gets a volume that
+	// several jobs wait for. Among equals it is who has waited longest.
+	Priority int `json:"priority,omitempty"`
+	// Constraints hold for all groups.
+	Constraints []Constraint `json:"constraints,omitempty"`
+	// Spreads hold for all groups that have none of their own.
+	Spreads []Spread `json:"spreads,omitempty"`
+	// Update and Reschedule hold for all groups, which may say otherwise.
+	Update     *Update     `json:"update,omitempty"`
+	Reschedule *Reschedule `json:"reschedule,omitempty"`
+	// Meta is the user's own; tasks find it as BERTH_META_<key>.
+	Meta   map[string]string `json:"meta,omitempty"`
+	Groups []TaskGroup       `json:"groups"`
 }
+
+// DefaultPriority is that of a job that names none.
+const DefaultPriority = 50
 
 // TaskGroup is a set of tasks that share a node and volumes.
 type TaskGroup struct {
-	Name    string          `json:"name"`
-	Count   int             `json:"count"`
-	Volumes []VolumeRequest `json:"volumes,omitempty"`
-	Tasks   []Task          `json:"tasks"`
+	Name string `json:"name"`
+	// Count is how many allocations run; of a system job's group it is 1, and
+	// means each node.
+	Count       int               `json:"count"`
+	Constraints []Constraint      `json:"constraints,omitempty"`
+	Spreads     []Spread          `json:"spreads,omitempty"`
+	Update      *Update           `json:"update,omitempty"`
+	Reschedule  *Reschedule       `json:"reschedule,omitempty"`
+	Meta        map[string]string `json:"meta,omitempty"`
+	Ports       []Port            `json:"ports,omitempty"`
+	Services    []Service         `json:"services,omitempty"`
+	Volumes     []VolumeRequest   `json:"volumes,omitempty"`
+	// Restart holds for all tasks that say nothing else.
+	Restart *RestartPolicy `json:"restart,omitempty"`
+	Tasks   []Task         `json:"tasks"`
 }
 
 // VolumeRequest asks for a volume for every allocation of a group.
@@ -68,12 +112,21 @@ type Task struct {
 	Config map[string]any    `json:"config,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`
 	// User that the task runs as; empty leaves it to the driver.
-	User         string        `json:"user,omitempty"`
-	VolumeMounts []VolumeMount `json:"volume_mounts,omitempty"`
+	User         string            `json:"user,omitempty"`
+	Constraints  []Constraint      `json:"constraints,omitempty"`
+	Meta         map[string]string `json:"meta,omitempty"`
+	Resources    *Resources        `json:"resources,omitempty"`
+	VolumeMounts []VolumeMount     `json:"volume_mounts,omitempty"`
+	// Templates are rendered in their order.
+	Templates []Template `json:"templates,omitempty"`
 	// KillSignal is sent first, SIGINT if empty; SIGKILL follows after
 	// KillTimeout, 5s if 0.
-	KillSignal  string   `json:"kill_signal,omitempty"`
-	KillTimeout Duration `json:"kill_timeout,omitempty"`
+	KillSignal  string         `json:"kill_signal,omitempty"`
+	KillTimeout Duration       `json:"kill_timeout,omitempty"`
+	Restart     *RestartPolicy `json:"restart,omitempty"`
+	Lifecycle   *Lifecycle     `json:"lifecycle,omitempty"`
+	// Leader: when it ends, the allocation ends.
+	Leader bool `json:"leader,omitempty"`
 }
 
 // VolumeMount puts one of the group's volumes into a task.
@@ -91,6 +144,24 @@ type JobStatus struct {
 	Settled bool `json:"settled"` // SettleJob; cleared by whatever changes the job
 	// Serial counts the allocations ever placed. Their ids come from it.
 	Serial uint64 `json:"serial"` // PlaceAllocation
+	// Applied is when the newest revision was applied.
+	Applied time.Time `json:"applied,omitzero"` // ApplyJob, RevertJob
+	// Stable is the newest revision that was healthy everywhere.
+	Stable uint64 `json:"stable,omitempty"` // StabilizeJob
+	// Reverted says why the job went back to an older revision by itself.
+	Reverted *Reversion `json:"reverted,omitempty"` // RevertJob, ApplyJob
+	// Waiting is since when the scheduler has had something to do for the job.
+	Waiting time.Time `json:"waiting,omitzero"` // whatever clears Settled; SettleJob
+}
+
+// Reversion is a way back to the last revision that was healthy everywhere.
+type Reversion struct {
+	// From is the revision that failed, and To the one whose spec is the job's
+	// again.
+	From   uint64    `json:"from"`
+	To     uint64    `json:"to"`
+	Reason string    `json:"reason"`
+	Time   time.Time `json:"time"`
 }
 
 // Group is the group of that name, or nil.
@@ -106,10 +177,25 @@ func (s *JobSpec) Group(name string) *TaskGroup {
 // VolumeTypeCSI is the only type of volume request so far.
 const VolumeTypeCSI = "csi"
 
+// maxCount bounds a group: the scheduler looks at every place in it at once,
+// and says of each what it waits for.
+const maxCount = 10_000
+
 // Validate reports every problem of the spec.
 func (s *JobSpec) Validate() error {
 	var p Problems
-	oneOf(&p, "type", s.Type, JobService, JobBatch)
+	oneOf(&p, "type", s.Type, JobTypes()...)
+	if s.Priority < 0 || s.Priority > 100 {
+		p.Addf("priority", "give a number from 1 to 100", "is %d", s.Priority)
+	}
+	validateConstraints(&p, "constraint", s.Constraints)
+	validateSpreads(&p, "spread", s.Spreads)
+	s.Update.validate(&p, "update")
+	s.Reschedule.validate(&p, "reschedule", s.Type)
+	if s.Type.Ends() && s.Update != nil {
+		p.Addf("update", "remove it", "makes no sense in a %s job: its allocations are exchanged at once", s.Type)
+	}
+	validateMeta(&p, "meta", s.Meta)
 	if len(s.Groups) == 0 {
 		p.Add("group", "is missing", `add group "name" { task "name" { ... } }`)
 	}
@@ -122,18 +208,38 @@ func (s *JobSpec) Validate() error {
 		}
 		seen[g.Name] = true
 		g.validate(&p, path)
+		g.Update.validate(&p, path+".update")
+		g.Reschedule.validate(&p, path+".reschedule", s.Type)
+		if s.Type.Ends() && g.Update != nil {
+			p.Addf(path+".update", "remove it", "makes no sense in a %s job: its allocations are exchanged at once", s.Type)
+		}
+		g.validateRestarts(&p, path, s.Type)
+		g.validateLifecycles(&p, path)
+		if s.Type.Everywhere() && g.Count > 1 {
+			p.Addf(path+".count", "leave it out", "is %d, and a %s job has one allocation on each node", g.Count, s.Type)
+		}
+		if s.Type.Everywhere() {
+			g.validateEverywhere(&p, path)
+		}
 	}
 	return p.Err("the job")
 }
 
 func (g *TaskGroup) validate(p *Problems, path string) {
 	p.Name(path, g.Name)
-	if g.Count < 0 {
+	switch {
+	case g.Count < 0:
 		p.Add(path+".count", "is negative", "use 0 or more")
+	case g.Count > maxCount:
+		p.Addf(path+".count", "divide the group into several", "is %d, and a group may have %d", g.Count, maxCount)
 	}
 	if len(g.Tasks) == 0 {
 		p.Add(path+".task", "is missing", `add task "name" { driver = "exec" ... }`)
 	}
+	validateConstraints(p, path+".constraint", g.Constraints)
+	validateSpreads(p, path+".spread", g.Spreads)
+	validateMeta(p, path+".meta", g.Meta)
+	g.validateNetwork(p, path)
 	requests := map[string]*VolumeRequest{}
 	for i := range g.Volumes {
 		r := &g.Volumes[i]
@@ -141,8 +247,9 @@ func (g *TaskGroup) validate(p *Problems, path string) {
 		if requests[r.Name] != nil {
 			p.Add(at, "is there twice", "rename one")
 		}
-		requests[r.Name] = r
 		r.validate(p, at, g.Count)
+		r.alone(p, at, requests)
+		requests[r.Name] = r
 	}
 	seen := map[string]bool{}
 	for i := range g.Tasks {
@@ -153,6 +260,21 @@ func (g *TaskGroup) validate(p *Problems, path string) {
 		}
 		seen[t.Name] = true
 		t.validate(p, at, requests)
+	}
+}
+
+// validateEverywhere reports what every node cannot have.
+func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
+	for i := range g.Volumes {
+		r := &g.Volumes[i]
+		at := fmt.Sprintf("%s.volume[%q]", path, r.Name)
+		if r.AccessMode.SingleNode() || r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly {
+			p.Addf(at+".access_mode", "use multi-node-multi-writer, or multi-node-reader-only",
+				"is %s, and the group runs on every node", r.AccessMode)
+		}
+	}
+	if len(g.Spreads) > 0 {
+		p.Add(path+".spread", "makes no sense where every node has an allocation", "remove it")
 	}
 }
 
@@ -170,31 +292,59 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	if r.AttachmentMode == BlockDevice && r.MountOptions != nil {
 		p.Add(path+".mount_options", "make no sense for a block device", "remove them")
 	}
-	writerAlone := r.AccessMode == SingleNodeWriter || r.AccessMode == SingleNodeSingleWriter ||
-		r.AccessMode == MultiNodeSingleWriter
-	if writerAlone && !r.ReadOnly && count > 1 {
+	switch {
+	case count <= 1:
+	case r.AccessMode.Exclusive():
+		p.Addf(path, "use count = 1, or an access mode for several",
+			"would be held by %d allocations, and access mode %s allows one", count, r.AccessMode)
+	case r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly:
 		p.Addf(path, "use count = 1, or an access mode for several writers",
 			"would be written by %d allocations, and access mode %s allows one", count, r.AccessMode)
 	}
 }
 
-func (t *Task) validate(p *Problems, path string, requests map[string]*VolumeRequest) {
-	p.Name(path, t.Name)
-	p.Name(path+".driver", t.Driver)
-	for k := range t.Env {
+// alone reports requests that keep each other from the volume of both.
+func (r *VolumeRequest) alone(p *Problems, path string, others map[string]*VolumeRequest) {
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		o := others[name]
+		if name != r.Name && o.Source == r.Source && (r.AccessMode.Exclusive() || o.AccessMode.Exclusive()) {
+			p.Addf(path+".source", "mount one volume block in every task that needs it, or use single-node-multi-writer in both",
+				"is %q, as that of volume %q, and their access modes do not go together", r.Source, o.Name)
+			return
+		}
+	}
+}
+
+func (t *Task) validate(p *Problems, at string, requests map[string]*VolumeRequest) {
+	p.Name(at, t.Name)
+	p.Name(at+".driver", t.Driver)
+	for _, k := range slices.Sorted(maps.Keys(t.Env)) {
 		if k == "" || strings.ContainsAny(k, "=\x00") {
-			p.Addf(path+".env", "use letters, digits and underscores", "has the name %q", k)
+			p.Addf(at+".env", "use letters, digits and underscores", "has the name %q", k)
+		}
+	}
+	validateConstraints(p, at+".constraint", t.Constraints)
+	validateMeta(p, at+".meta", t.Meta)
+	t.Resources.validate(p, at+".resources")
+	for i, c := range t.Constraints {
+		if c.Operator.ofOthers() {
+			p.Addf(fmt.Sprintf("%s.constraint[%d].operator", at, i), "put it in the group", "is %s, which is about whole allocations", c.Operator)
 		}
 	}
 	if t.KillTimeout < 0 {
-		p.Add(path+".kill_timeout", "is negative", `give a duration such as "5s"`)
+		p.Add(at+".kill_timeout", "is negative", `give a duration such as "5s"`)
 	}
 	if t.KillSignal != "" && !slices.Contains(Signals(), t.KillSignal) {
-		p.Addf(path+".kill_signal", "use one of "+strings.Join(Signals(), ", "), "is %q", t.KillSignal)
+		p.Addf(at+".kill_signal", "use one of "+strings.Join(Signals(), ", "), "is %q", t.KillSignal)
 	}
+	t.validateMounts(p, at, requests)
+	t.validateTemplates(p, at)
+}
+
+func (t *Task) validateMounts(p *Problems, task string, requests map[string]*VolumeRequest) {
 	seen := map[string]bool{}
 	for i, m := range t.VolumeMounts {
-		at := fmt.Sprintf("%s.volume_mount[%d]", path, i)
+		at := fmt.Sprintf("%s.volume_mount[%d]", task, i)
 		r := requests[m.Volume]
 		if r == nil {
 			p.Addf(at+".volume", "add the volume to the group, or correct the name",
@@ -203,10 +353,11 @@ func (t *Task) validate(p *Problems, path string, requests map[string]*VolumeReq
 			p.Addf(at+".read_only", "set read_only = true", "must be true: the group's volume %q is read_only", m.Volume)
 		}
 		p.destination(at+".destination", m.Destination)
-		if seen[m.Destination] {
+		place := path.Clean(m.Destination)
+		if seen[place] {
 			p.Add(at+".destination", "is used twice", "mount each volume at a place of its own")
 		}
-		seen[m.Destination] = true
+		seen[place] = m.Destination != ""
 	}
 }
 
@@ -215,16 +366,17 @@ func Signals() []string {
 	return []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGKILL"}
 }
 
-// destination checks the place of a mount inside a task.
-func (p *Problems) destination(path, dest string) {
-	switch {
+// destination checks the place of a mount inside a task. Only plain paths can
+// be told apart.
+func (p *Problems) destination(at, dest string) {
+	switch clean := path.Clean(dest); {
 	case dest == "":
-		p.Add(path, "is empty", `give an absolute path such as "/data"`)
-	case !strings.HasPrefix(dest, "/"):
-		p.Addf(path, `give an absolute path such as "/data"`, "is %q, which is not absolute", dest)
-	case strings.Contains(dest, "/../") || strings.HasSuffix(dest, "/..") || strings.ContainsRune(dest, 0):
-		p.Addf(path, "give a plain absolute path", "is %q", dest)
-	case strings.Trim(dest, "/") == "":
-		p.Add(path, "is the root of the task", `give a directory such as "/data"`)
+		p.Add(at, "is empty", `give an absolute path such as "/data"`)
+	case !path.IsAbs(dest):
+		p.Addf(at, `give an absolute path such as "/data"`, "is %q, which is not absolute", dest)
+	case clean == "/":
+		p.Add(at, "is the root of the task", `give a directory such as "/data"`)
+	case clean != strings.TrimSuffix(dest, "/") || strings.ContainsRune(dest, 0):
+		p.Addf(at, "give a plain absolute path", "is %q", dest)
 	}
 }

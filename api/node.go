@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Node is a machine with an agent.
 type Node struct {
@@ -35,8 +38,48 @@ type NodeStatus struct {
 	Session time.Time         `json:"session,omitzero"` // RegisterNode
 	Version string            `json:"version"`          // RegisterNode
 	Drivers map[string]Driver `json:"drivers"`          // RegisterNode, ReportFacts
+	Profile Profile           `json:"profile,omitzero"` // RegisterNode
 	// Generation is the last generation in which the node has reported.
 	Generation uint64 `json:"generation"` // RegisterNode
+	// Cleared is the last generation of which the node has said that it runs
+	// nothing that the servers do not know.
+	Cleared uint64 `json:"cleared,omitempty"` // ReportFacts
+}
+
+// Profile is what an agent tells of its machine when it registers.
+type Profile struct {
+	// Class and Meta are from the agent's configuration.
+	Class string            `json:"class,omitempty"`
+	Meta  map[string]string `json:"meta,omitempty"`
+	// Attributes are what the agent found: cpu.arch, kernel.name, ...
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Address is the IP address at which others reach the node's services.
+	Address string `json:"address,omitempty"`
+	// CPU in MHz and MemoryMB in MiB are what the node has for tasks; of 0
+	// nothing is known, and nothing counted.
+	CPU      int `json:"cpu,omitempty"`
+	MemoryMB int `json:"memory,omitempty"`
+}
+
+// Lookup is the value of what a constraint names, such as ${attr.cpu.arch}.
+func (n *Node) Lookup(reference string) (value string, ok bool) {
+	name := strings.TrimSuffix(strings.TrimPrefix(reference, "${"), "}")
+	switch name {
+	case "node.unique.id":
+		return string(n.ID), true
+	case "node.unique.name":
+		return n.Name, true
+	case "node.class":
+		return n.Status.Profile.Class, n.Status.Profile.Class != ""
+	}
+	if key, found := strings.CutPrefix(name, "attr."); found {
+		value, ok = n.Status.Profile.Attributes[key]
+		return value, ok
+	}
+	if key, found := strings.CutPrefix(name, "meta."); found {
+		value, ok = n.Status.Profile.Meta[key]
+	}
+	return value, ok
 }
 
 // Driver is a task driver as an agent declares it.

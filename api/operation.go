@@ -76,6 +76,10 @@ type CreateRequest struct {
 	MountOptions    *MountOptions     `json:"mount_options,omitempty"`
 	Parameters      map[string]string `json:"parameters,omitempty"`
 	TopologyRequest *TopologyRequest  `json:"topology_request,omitempty"`
+	// SnapshotID or CloneID is the content that the volume begins with, by the
+	// plugin's id (CSI spec, VolumeContentSource).
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	CloneID    string `json:"clone_id,omitempty"`
 }
 
 // DeleteRequest is DeleteVolume's.
@@ -133,6 +137,9 @@ type OperationStatus struct {
 	Duration Duration  `json:"duration,omitempty"` // ReportFacts: of the last call
 	// Uncertain: at least one attempt ended without anybody knowing its effect.
 	Uncertain bool `json:"uncertain,omitempty"` // ReportFacts
+	// Secrets: the volume had secrets when the attempt was assigned, which the
+	// agent asks for before it makes the call.
+	Secrets bool `json:"secrets,omitempty"` // AssignOperation
 }
 
 // Open reports whether the operation has not ended.

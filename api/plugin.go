@@ -49,6 +49,8 @@ const (
 	CapControllerService    = "CONTROLLER_SERVICE"
 	CapAccessibility        = "VOLUME_ACCESSIBILITY_CONSTRAINTS"
 	CapCreateDeleteVolume   = "CREATE_DELETE_VOLUME"
+	CapCreateDeleteSnapshot = "CREATE_DELETE_SNAPSHOT"
+	CapCloneVolume          = "CLONE_VOLUME"
 	CapPublishUnpublish     = "PUBLISH_UNPUBLISH_VOLUME"
 	CapPublishReadonly      = "PUBLISH_READONLY"
 	CapSingleNodeMultiWrite = "SINGLE_NODE_MULTI_WRITER"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Volume is a piece of storage that the cluster knows.
@@ -15,9 +16,37 @@ type Volume struct {
 	// CSI name of CreateVolume is made from it.
 	UID string `json:"uid"`
 	// Desired is what the user wants: that the volume is there, or that it goes.
-	Desired Presence     `json:"desired"`
+	Desired Presence `json:"desired"`
+	// Reclaim is what its user said of the data when the volume was deleted;
+	// empty leaves it to Retained.
+	Reclaim Reclaim `json:"reclaim,omitempty"`
+	// Secrets are the names of the secrets that the plugin gets.
+	Secrets []string     `json:"secrets,omitempty"`
 	Spec    VolumeSpec   `json:"spec"`
 	Status  VolumeStatus `json:"status"`
+}
+
+// Reclaim is what becomes of a volume's data when the volume is deleted.
+type Reclaim string
+
+// The ways to reclaim.
+const (
+	// ReclaimDelete: the plugin deletes it.
+	ReclaimDelete Reclaim = "delete"
+	// ReclaimRetain: only the cluster forgets it.
+	ReclaimRetain Reclaim = "retain"
+)
+
+// Reclaims lists the ways to reclaim.
+func Reclaims() []Reclaim { return []Reclaim{ReclaimDelete, ReclaimRetain} }
+
+// Retained reports whether the plugin is to keep the volume when it is deleted:
+// as its user said, and else if it was there before the cluster knew it.
+func (v *Volume) Retained() bool {
+	if v.Reclaim == "" {
+		return v.Spec.Registered()
+	}
+	return v.Reclaim == ReclaimRetain
 }
 
 // Presence is a user's wish for the existence of an object.
@@ -42,7 +71,24 @@ type VolumeSpec struct {
 	MountOptions    *MountOptions     `json:"mount_options,omitempty"`
 	Parameters      map[string]string `json:"parameters,omitempty"`
 	TopologyRequest *TopologyRequest  `json:"topology_request,omitempty"`
+	// ExternalID is the plugin's id of a volume that exists already: it is
+	// registered, and nothing is made. Context is its volume context (CSI spec,
+	// Volume.volume_context).
+	ExternalID string            `json:"external_id,omitempty"`
+	Context    map[string]string `json:"context,omitempty"`
+	// SnapshotID is the plugin's id of the snapshot that a new volume begins as.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	// CloneID is the volume that a new one begins as a copy of: one of the
+	// namespace and the plugin, else one by the plugin's own id.
+	CloneID string `json:"clone_id,omitempty"`
+	// Secrets are for the plugin, and only in a request: the servers seal them,
+	// and no row and no answer has them. Nil leaves those that there are, and an
+	// empty map removes them.
+	Secrets map[string]string `json:"secrets,omitzero"`
 }
+
+// Registered reports whether the volume exists already.
+func (s *VolumeSpec) Registered() bool { return s.ExternalID != "" }
 
 // Capability is one way in which a volume may be used.
 type Capability struct {
@@ -71,6 +117,19 @@ func AccessModes() []AccessMode {
 		SingleNodeWriter, SingleNodeReaderOnly, SingleNodeSingleWriter, SingleNodeMultiWriter,
 		MultiNodeReaderOnly, MultiNodeSingleWriter, MultiNodeMultiWriter,
 	}
+}
+
+// Exclusive reports whether one allocation has the volume alone. A driver may
+// refuse a second target path for every mode of a single node but
+// single-node-multi-writer, even to readers (CSI spec, NodePublishVolume,
+// second publish); such a volume has one holder, whatever its driver does.
+func (m AccessMode) Exclusive() bool {
+	return m == SingleNodeWriter || m == SingleNodeReaderOnly || m == SingleNodeSingleWriter
+}
+
+// SingleNode reports whether only one node may use the volume at a time.
+func (m AccessMode) SingleNode() bool {
+	return m.Exclusive() || m == SingleNodeMultiWriter
 }
 
 // AttachmentMode says what a task finds at the mount: a directory or a device.
@@ -115,13 +174,14 @@ const (
 // commands of internal/command named at each field.
 type VolumeStatus struct {
 	State VolumeState `json:"state"` // ApplyVolume, DeleteVolume, ReportFacts
-	// ExternalID is the plugin's id. It may hold any character: no path and no
-	// key is ever built from it.
-	ExternalID string `json:"external_id,omitempty"` // ReportFacts
-	// Capacity is what the plugin made, in bytes; not what was asked.
+	// ExternalID is the plugin's id. It may hold any character: no path is ever
+	// built from it.
+	ExternalID string `json:"external_id,omitempty"` // ReportFacts; ApplyVolume if registered
+	// Capacity is what the plugin made, in bytes; not what was asked. 0 if it is
+	// not known.
 	Capacity           int64             `json:"capacity,omitempty"`            // ReportFacts
-	Context            map[string]string `json:"context,omitempty"`             // ReportFacts
-	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"` // ReportFacts
+	Context            map[string]string `json:"context,omitempty"`             // ReportFacts; ApplyVolume if registered
+	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"` // ReportFacts; ApplyVolume if registered
 	// Operation is the open operation on the volume itself: create, delete.
 	Operation OperationID `json:"operation,omitempty"` // OpenOperation, CancelOperation, ReportFacts
 	// Reason is the plugin's last refusal.
@@ -156,6 +216,43 @@ func (s *VolumeSpec) validate(p *Problems) {
 	s.MountOptions.validate(p, "mount_options")
 	validateMap(p, "parameters", s.Parameters)
 	s.TopologyRequest.validate(p)
+	s.validateOrigin(p)
+	validateSecrets(p, s.Secrets)
+}
+
+// validateOrigin checks what the volume is before anybody writes to it.
+func (s *VolumeSpec) validateOrigin(p *Problems) {
+	origins := []struct{ path, id string }{
+		{"external_id", s.ExternalID}, {"snapshot_id", s.SnapshotID}, {"clone_id", s.CloneID},
+	}
+	first := ""
+	for _, o := range origins {
+		validateID(p, o.path, o.id)
+		switch {
+		case o.id == "":
+		case first == "":
+			first = o.path
+		case first == "external_id":
+			p.Addf(o.path, "remove one of them", "is given, and so is external_id: a volume that exists already has its content")
+		default:
+			p.Addf(o.path, "remove one of them", "is given, and so is %s: a volume begins as one thing", first)
+		}
+	}
+	validateMap(p, "context", s.Context)
+	if len(s.Context) > 0 && !s.Registered() {
+		p.Add("context", "belongs to a volume that exists already, and external_id is missing",
+			`add external_id = "...", or remove it: the plugin gives a new volume its context`)
+	}
+}
+
+// validateID checks an id that a plugin gave (CSI spec, Size Limits).
+func validateID(p *Problems, path, id string) {
+	if len(id) > maxCSIString {
+		p.Addf(path, "correct it", "is longer than the %d bytes that CSI allows", maxCSIString)
+	}
+	if strings.ContainsRune(id, 0) {
+		p.Add(path, "has a NUL character", "remove it")
+	}
 }
 
 func (s *VolumeSpec) validateCapacity(p *Problems) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,9 +46,16 @@ func (a *Agent) Assignments(ctx context.Context, session string, epoch, index ui
 	answer := &api.Assignments{}
 	_, err := a.client.do(ctx, call{
 		method: http.MethodGet, path: []string{"agent", "assignments"},
-		query: query, header: header, into: answer,
+		query: query, header: header, wait: wait, into: answer,
 	})
 	return answer, err
+}
+
+// Secrets reads the secrets of a volume, right before a call that takes them.
+func (a *Agent) Secrets(ctx context.Context, ns api.NamespaceID, vol api.VolumeID) (map[string]string, error) {
+	var answer api.Secrets
+	_, err := a.client.do(ctx, call{method: http.MethodGet, path: []string{"agent", "secrets", string(ns), string(vol)}, into: &answer})
+	return answer.Secrets, err
 }
 
 // Report sends facts.
@@ -55,4 +63,16 @@ func (a *Agent) Report(ctx context.Context, rep api.Report) (api.Reported, error
 	var answer api.Reported
 	_, err := a.client.do(ctx, call{method: http.MethodPost, path: []string{"agent", "report"}, body: rep, into: &answer})
 	return answer, err
+}
+
+// Stream sends a stream that a server wants, until body ends, or the server has
+// enough.
+func (a *Agent) Stream(ctx context.Context, session string, epoch uint64, id api.StreamID, body io.Reader) error {
+	header := http.Header{}
+	header.Set(api.HeaderSession, session)
+	header.Set(api.HeaderEpoch, strconv.FormatUint(epoch, 10))
+	_, err := a.client.do(ctx, call{
+		method: http.MethodPost, path: []string{"agent", "stream", string(id)}, header: header, stream: body,
+	})
+	return err
 }

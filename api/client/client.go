@@ -2,18 +2,17 @@
 // line, by agents, by tests and by other people's programs. It imports the
 // standard library and package api only.
 //
-// It never retries by itself, but for what a Client is told to. Invariant:
+// It never retries by itself, but for what a Client is told to. Invariants:
 // every error that the server answers is an *api.Error, and one of the
-// connection is too, with code unavailable.
+// connection is too, with code unavailable, or uncertain for a write that may
+// have arrived; such a write is never repeated.
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,7 +33,13 @@ type Config struct {
 	// with an error that invites to, or that finds no server. Zero does not
 	// repeat. Writes whose outcome is not known are never repeated.
 	Patience time.Duration
+	// Slow is called, from another goroutine, when an answer that the server was
+	// not asked to hold back has not come after SlowAfter; nil for nobody.
+	Slow func()
 }
+
+// SlowAfter is when a person begins to wonder.
+const SlowAfter = 3 * time.Second
 
 // DefaultAddress is where a server listens unless told otherwise.
 const DefaultAddress = "http://127.0.0.1:7400"
@@ -44,31 +49,48 @@ type Client struct {
 	base     *url.URL
 	http     *http.Client
 	patience time.Duration
+	slow     func()
 	header   http.Header
 }
 
 // New returns a client. It connects with its first request.
 func New(cfg Config) (*Client, error) {
-	if cfg.Address == "" {
-		cfg.Address = DefaultAddress
-	}
-	if !strings.Contains(cfg.Address, "://") {
-		cfg.Address = "http://" + cfg.Address
-	}
-	base, err := url.Parse(cfg.Address)
-	if err != nil || base.Host == "" || base.Scheme != "http" {
-		return nil, api.Errorf(api.CodeInvalid, "the address %q is no URL such as %s", cfg.Address, DefaultAddress)
+	base, err := parseAddress(cfg.Address)
+	if err != nil {
+		return nil, err
 	}
 	transport := &http.Transport{
-		DialContext:           cfg.Dial,
-		MaxIdleConnsPerHost:   64,
-		IdleConnTimeout:       time.Minute,
-		ResponseHeaderTimeout: api.MaxPollWait + 30*time.Second,
+		DialContext:         cfg.Dial,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
 	}
 	if cfg.Dial == nil {
 		transport.DialContext = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext
 	}
-	return &Client{base: base, http: &http.Client{Transport: transport}, patience: cfg.Patience, header: http.Header{}}, nil
+	h := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		// A write that follows a redirect may become a read, and look done.
+		return http.ErrUseLastResponse
+	}}
+	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, header: http.Header{}}, nil
+}
+
+// parseAddress reads the API's URL. The scheme may be left out.
+func parseAddress(address string) (*url.URL, error) {
+	if address == "" {
+		address = DefaultAddress
+	}
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	switch {
+	case err != nil || base.Host == "":
+		return nil, api.Errorf(api.CodeInvalid, "the address %q is no URL such as %s", address, DefaultAddress)
+	case base.Scheme != "http":
+		return nil, api.Errorf(api.CodeInvalid, "the address %s is not one of plain HTTP, which is all that this version speaks: write it as %s",
+			base.Redacted(), DefaultAddress)
+	}
+	return base, nil
 }
 
 // Close closes idle connections.
@@ -77,12 +99,65 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // Query are the parameters of a read. The zero value reads at once.
 type Query struct {
 	// Index makes the query block until something newer is there, for Wait at most.
-	Index     uint64
-	Wait      time.Duration
+	Index uint64
+	Wait  time.Duration
+	// What follows is for lists. Namespace is empty or * for all.
 	Namespace api.NamespaceID
+	// Prefix is how ids begin.
+	Prefix string
+	// Filters are conditions that all must hold, such as status.state==ready.
+	// Where makes them.
+	Filters []string
 	// Volume narrows a list of operations.
 	Volume api.VolumeID
+	// Page reads the list in pages; nil reads all of it at once.
+	Page *Page
 }
+
+// Page is one page of a list. Reading a list moves it on to the next one.
+type Page struct {
+	// Size is how many rows there are at most, 1 to 10000. A page may have
+	// fewer, also none, and not be the last.
+	Size int
+	// Next is the page that is read: empty for the first and, after reading, for
+	// none, which is the end.
+	Next string
+}
+
+// Where is a filter: field is a path in the JSON of what is listed, op is ==, !=
+// or ^= (begins with).
+func Where(field, op string, value any) string { return field + op + fmt.Sprint(value) }
+
+// All yields the rows of a list, page by page: for volume, err := range
+// client.All(ctx, c.Volumes, client.Query{}). An error is the last that it
+// yields. Rows that are there all the time are yielded exactly once.
+func All[T any](ctx context.Context, list func(context.Context, Query) ([]T, uint64, error), q Query) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		q, page := q, Page{Size: defaultPage}
+		if q.Page != nil && q.Page.Size > 0 {
+			page.Size = q.Page.Size
+		}
+		q.Page, q.Index = &page, 0
+		for {
+			rows, _, err := list(ctx, q)
+			if err != nil {
+				yield(*new(T), err)
+				return
+			}
+			for _, row := range rows {
+				if !yield(row, nil) {
+					return
+				}
+			}
+			if page.Next == "" {
+				return
+			}
+		}
+	}
+}
+
+// defaultPage is how many rows All reads at once.
+const defaultPage = 1000
 
 func (q Query) values() url.Values {
 	v := url.Values{}
@@ -95,23 +170,22 @@ func (q Query) values() url.Values {
 	if q.Namespace != "" {
 		v.Set("namespace", string(q.Namespace))
 	}
+	if q.Prefix != "" {
+		v.Set("prefix", q.Prefix)
+	}
+	for _, f := range q.Filters {
+		v.Add("filter", f)
+	}
+	if q.Page != nil {
+		v.Set("per_page", strconv.Itoa(q.Page.Size))
+		if q.Page.Next != "" {
+			v.Set("next_token", q.Page.Next)
+		}
+	}
 	if q.Volume != "" {
 		v.Set("volume", string(q.Volume))
 	}
 	return v
-}
-
-// call is one request.
-type call struct {
-	method string
-	// path are its elements, which are escaped one by one.
-	path   []string
-	query  url.Values
-	header http.Header
-	body   any       // sent as JSON
-	stream io.Reader // sent as it is
-	into   any       // the answer's JSON
-	copyTo io.Writer // the answer as it is
 }
 
 // do makes a request, and repeats it for as long as the client has patience.
@@ -124,94 +198,8 @@ func (c *Client) do(ctx context.Context, r call) (index uint64, err error) {
 		if !again || time.Now().Add(pause).After(deadline) {
 			return index, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, pause) {
 			return index, err
 		}
 	}
-}
-
-func (c *Client) once(ctx context.Context, r call) (uint64, error) {
-	req, err := c.request(ctx, r)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, c.unreachable(ctx, r, err)
-	}
-	defer func() { _ = resp.Body.Close() }() // nothing is lost by failing to close what was read
-	if resp.StatusCode >= http.StatusBadRequest {
-		return 0, readError(resp)
-	}
-	index, _ := strconv.ParseUint(resp.Header.Get(api.HeaderIndex), 10, 64) // absent: 0
-	switch {
-	case r.copyTo != nil:
-		_, err = io.Copy(r.copyTo, resp.Body)
-	case r.into != nil:
-		err = json.NewDecoder(resp.Body).Decode(r.into)
-	default:
-		_, err = io.Copy(io.Discard, resp.Body)
-	}
-	if err != nil {
-		return 0, api.Errorf(api.CodeUnavailable, "read the answer of %s: %v", c.base.Host, err)
-	}
-	return index, nil
-}
-
-func (c *Client) request(ctx context.Context, r call) (*http.Request, error) {
-	body := r.stream
-	if r.body != nil {
-		b, err := json.Marshal(r.body)
-		if err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
-		}
-		body = bytes.NewReader(b)
-	}
-	u := c.base.JoinPath("v1")
-	for _, p := range r.path {
-		u = u.JoinPath(url.PathEscape(p))
-	}
-	u.RawQuery = r.query.Encode()
-	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	for _, h := range []http.Header{c.header, r.header} {
-		for k, v := range h {
-			req.Header[k] = v
-		}
-	}
-	if r.body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	return req, nil
-}
-
-// unreachable is the error of a connection. What was read can be read again; a
-// write may have arrived.
-func (c *Client) unreachable(ctx context.Context, r call, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	var dial *net.OpError
-	if r.method != http.MethodGet && !(errors.As(err, &dial) && dial.Op == "dial") {
-		return api.Errorf(api.CodeUncertain, "the connection to %s broke before the answer: %v", c.base.Host, err)
-	}
-	return api.Errorf(api.CodeUnavailable, "no server answers at %s: %v (is the agent running there? set --address or BERTH_ADDRESS)", c.base, err)
-}
-
-// maxErrorBody bounds what is read of an error.
-const maxErrorBody = 1 << 20
-
-func readError(resp *http.Response) error {
-	var e api.Error
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err == nil && json.Unmarshal(b, &e) == nil && e.Code != "" {
-		return &e
-	}
-	return api.Errorf(api.CodeInternal, "the server answered %s: %s", resp.Status, strings.TrimSpace(string(b)))
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -14,25 +15,37 @@ import (
 // get reads one thing, or a list.
 func get[T any](ctx context.Context, c *Client, q Query, path ...string) (T, uint64, error) {
 	var v T
-	index, err := c.do(ctx, call{method: http.MethodGet, path: path, query: q.values(), into: &v})
+	index, err := c.do(ctx, call{method: http.MethodGet, path: path, query: q.values(), wait: q.Wait, into: &v, page: q.Page})
 	return v, index, err
 }
 
-// change writes one thing. version 0 sets no condition.
-func change[T any](ctx context.Context, c *Client, method string, body any, version uint64, path ...string) (T, error) {
+// change writes one thing.
+func change[T any](ctx context.Context, c *Client, w call) (T, error) {
 	var v T
+	w.into = &v
+	_, err := c.do(ctx, w)
+	return v, err
+}
+
+// onlyAt is the condition that the thing has that version; 0 sets none.
+func onlyAt(version uint64) url.Values {
 	query := url.Values{}
 	if version > 0 {
 		query.Set("version", strconv.FormatUint(version, 10))
 	}
-	_, err := c.do(ctx, call{method: method, path: path, query: query, body: body, into: &v})
-	return v, err
+	return query
 }
 
 // Status is what the server says of itself and its cluster.
 func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	s, _, err := get[api.Status](ctx, c, Query{}, "status")
 	return s, err
+}
+
+// OpenAPI reads the description of the API, as OpenAPI 3.1 in JSON.
+func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
+	d, _, err := get[json.RawMessage](ctx, c, Query{}, "openapi.json")
+	return d, err
 }
 
 // Volumes lists the volumes of a namespace, or of all.
@@ -47,14 +60,48 @@ func (c *Client) Volume(ctx context.Context, ns api.NamespaceID, id api.VolumeID
 
 // ApplyVolume creates a volume or changes its spec.
 func (c *Client) ApplyVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, spec api.VolumeSpec, version uint64) (api.VolumeInfo, error) {
-	return change[api.VolumeInfo](ctx, c, http.MethodPut, spec, version, "volume", string(ns), string(id))
+	return change[api.VolumeInfo](ctx, c, call{method: http.MethodPut, path: []string{"volume", string(ns), string(id)}, query: onlyAt(version), body: spec})
 }
 
 // DeleteVolume says that a volume is to go. It is gone when reading it answers
 // not_found.
 func (c *Client) DeleteVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, version uint64) error {
-	_, err := change[struct{}](ctx, c, http.MethodDelete, nil, version, "volume", string(ns), string(id))
+	_, err := change[struct{}](ctx, c, call{method: http.MethodDelete, path: []string{"volume", string(ns), string(id)}, query: onlyAt(version)})
 	return err
+}
+
+// ReclaimVolume is DeleteVolume with a word on what becomes of the data; empty
+// leaves that to what fits the volume. The answer has no volume if it is gone
+// already.
+func (c *Client) ReclaimVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, reclaim api.Reclaim) (api.VolumeInfo, error) {
+	query := url.Values{}
+	if reclaim != "" {
+		query.Set("reclaim", string(reclaim))
+	}
+	return change[api.VolumeInfo](ctx, c, call{method: http.MethodDelete, path: []string{"volume", string(ns), string(id)}, query: query})
+}
+
+// Publications lists the presences of volumes on nodes. The query's prefix is
+// one of volumes.
+func (c *Client) Publications(ctx context.Context, q Query) ([]*api.Publication, uint64, error) {
+	return get[[]*api.Publication](ctx, c, q, "publications")
+}
+
+// Publication reads the presence of a volume on a node.
+func (c *Client) Publication(ctx context.Context, ns api.NamespaceID, vol api.VolumeID, node api.NodeID, q Query) (*api.Publication, uint64, error) {
+	return get[*api.Publication](ctx, c, q, "publication", string(ns), string(vol), string(node))
+}
+
+// Attachments lists the holds of allocations on volumes. The query's prefix is
+// one of allocations.
+func (c *Client) Attachments(ctx context.Context, q Query) ([]*api.Attachment, uint64, error) {
+	return get[[]*api.Attachment](ctx, c, q, "attachments")
+}
+
+// Attachment reads an allocation's hold on a volume by the name of its request.
+// The allocation's id is whole.
+func (c *Client) Attachment(ctx context.Context, alloc api.AllocID, name string, q Query) (*api.Attachment, uint64, error) {
+	return get[*api.Attachment](ctx, c, q, "attachment", string(alloc), name)
 }
 
 // Jobs lists the jobs of a namespace, or of all.
@@ -69,12 +116,12 @@ func (c *Client) Job(ctx context.Context, ns api.NamespaceID, id api.JobID, q Qu
 
 // ApplyJob creates a job, changes its spec, or starts it again.
 func (c *Client) ApplyJob(ctx context.Context, ns api.NamespaceID, id api.JobID, spec api.JobSpec, version uint64) (api.JobInfo, error) {
-	return change[api.JobInfo](ctx, c, http.MethodPut, spec, version, "job", string(ns), string(id))
+	return change[api.JobInfo](ctx, c, call{method: http.MethodPut, path: []string{"job", string(ns), string(id)}, query: onlyAt(version), body: spec})
 }
 
 // StopJob says that a job is to end.
 func (c *Client) StopJob(ctx context.Context, ns api.NamespaceID, id api.JobID, version uint64) (api.JobInfo, error) {
-	return change[api.JobInfo](ctx, c, http.MethodDelete, nil, version, "job", string(ns), string(id))
+	return change[api.JobInfo](ctx, c, call{method: http.MethodDelete, path: []string{"job", string(ns), string(id)}, query: onlyAt(version)})
 }
 
 // Allocations lists the allocations of a namespace, or all.
@@ -85,6 +132,11 @@ func (c *Client) Allocations(ctx context.Context, q Query) ([]*api.Allocation, u
 // Allocation reads an allocation by any unambiguous prefix of its id.
 func (c *Client) Allocation(ctx context.Context, prefix string, q Query) (api.AllocationInfo, uint64, error) {
 	return get[api.AllocationInfo](ctx, c, q, "allocation", prefix)
+}
+
+// RestartAllocation asks for a restart of tasks of an allocation.
+func (c *Client) RestartAllocation(ctx context.Context, id api.AllocID, ask api.RestartRequest) (*api.Allocation, error) {
+	return change[*api.Allocation](ctx, c, call{method: http.MethodPost, path: []string{"allocation", string(id), "restart"}, body: ask})
 }
 
 // Nodes lists all nodes.
@@ -107,7 +159,23 @@ func (c *Client) Plugin(ctx context.Context, id api.PluginID, q Query) (*api.Plu
 	return get[*api.Plugin](ctx, c, q, "plugin", string(id))
 }
 
-// Operations lists operations.
+// Instances lists the instances of plugins. The query's prefix is one of
+// plugins.
+func (c *Client) Instances(ctx context.Context, q Query) ([]*api.Instance, uint64, error) {
+	return get[[]*api.Instance](ctx, c, q, "instances")
+}
+
+// Services lists the services that jobs offer.
+func (c *Client) Services(ctx context.Context, q Query) ([]api.ServiceInfo, uint64, error) {
+	return get[[]api.ServiceInfo](ctx, c, q, "services")
+}
+
+// Service finds a service in the query's namespace.
+func (c *Client) Service(ctx context.Context, name string, q Query) (api.ServiceInfo, uint64, error) {
+	return get[api.ServiceInfo](ctx, c, q, "service", name)
+}
+
+// Operations lists operations, open and ended.
 func (c *Client) Operations(ctx context.Context, q Query) ([]*api.Operation, uint64, error) {
 	return get[[]*api.Operation](ctx, c, q, "operations")
 }
@@ -115,6 +183,24 @@ func (c *Client) Operations(ctx context.Context, q Query) ([]*api.Operation, uin
 // Operation reads an operation.
 func (c *Client) Operation(ctx context.Context, id api.OperationID, q Query) (*api.Operation, uint64, error) {
 	return get[*api.Operation](ctx, c, q, append([]string{"operation"}, strings.Split(string(id), "/")...)...)
+}
+
+// AbandonOperation gives up a create whose outcome is not known. The provider
+// may be left with a volume that nobody knows.
+func (c *Client) AbandonOperation(ctx context.Context, id api.OperationID, version uint64) (*api.Operation, error) {
+	path := append([]string{"operation"}, strings.Split(string(id), "/")...)
+	return change[*api.Operation](ctx, c, call{method: http.MethodDelete, path: path, query: onlyAt(version)})
+}
+
+// Cluster reads the cluster's own row.
+func (c *Client) Cluster(ctx context.Context, q Query) (*api.Cluster, uint64, error) {
+	return get[*api.Cluster](ctx, c, q, "cluster")
+}
+
+// Metrics writes what the server's process measures to w, as Prometheus reads it.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	_, err := c.do(ctx, call{method: http.MethodGet, path: []string{"metrics"}, copyTo: w})
+	return err
 }
 
 // SaveState writes the whole state of the servers to w.
@@ -140,6 +226,6 @@ func (c *Client) Recovery(ctx context.Context) (api.Recovery, error) {
 // ConfirmRecovery lets a restored cluster go on. force does so although some
 // nodes have not reported.
 func (c *Client) ConfirmRecovery(ctx context.Context, generation uint64, force bool) (api.Recovery, error) {
-	body := map[string]any{"number": generation, "force": force}
-	return change[api.Recovery](ctx, c, http.MethodPost, body, 0, "system", "recovery")
+	body := api.RecoveryConfirmation{Number: generation, Force: force}
+	return change[api.Recovery](ctx, c, call{method: http.MethodPost, path: []string{"system", "recovery"}, body: body})
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"slices"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/fit"
@@ -24,6 +25,9 @@ type PlaceAllocation struct {
 	// Replaces is the ended allocation that this one follows.
 	Replaces api.AllocID `json:"replaces,omitempty"`
 	Failures int         `json:"failures,omitempty"`
+	Failing  time.Time   `json:"failing,omitzero"`
+	// Ports are the numbers of the group's ports, in its order.
+	Ports []int `json:"ports,omitempty"`
 }
 
 // Kind implements Command.
@@ -45,14 +49,14 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 		return conflict("job %s has changed", c.JobID)
 	}
 	group := job.Spec.Group(c.Group)
-	if group == nil || c.Index >= group.Count {
+	if group == nil || c.Index >= group.Count && !job.Spec.Type.Everywhere() {
 		return conflict("job %s has no %s[%d]", c.JobID, c.Group, c.Index)
 	}
 	node := tx.Node(c.NodeID)
 	if node == nil || node.Status.State != api.NodeReady || node.Status.Epoch != c.NodeEpoch {
 		return conflict("node %s has changed", c.NodeID)
 	}
-	replaced, err := c.predecessor(tx)
+	replaced, err := c.predecessor(tx, job.Spec.Type.Everywhere())
 	if err != nil {
 		return err
 	}
@@ -60,9 +64,13 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 		ID:        api.NewAllocID(job.UID, c.Serial),
 		Namespace: c.Namespace, JobID: c.JobID, JobUID: job.UID, Revision: c.Revision,
 		Group: c.Group, Index: c.Index, NodeID: c.NodeID,
-		Desired: api.DesireRun, Failures: c.Failures,
+		Desired: api.DesireRun, Failures: c.Failures, Failing: c.Failing,
 		Status: api.AllocStatus{State: api.AllocPending},
 	}
+	if alloc.Ports, err = c.ports(tx, node, group); err != nil {
+		return err
+	}
+	alloc.Resources = group.Resources()
 	attachments, err := c.holds(tx, alloc, group)
 	if err != nil {
 		return err
@@ -83,24 +91,68 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 	return nil
 }
 
-// predecessor checks that nobody else has the place in the group.
-func (c *PlaceAllocation) predecessor(tx *state.Tx) (*api.Allocation, error) {
-	for a := range tx.LiveAllocations(c.JobUID) {
-		if a.Group != c.Group || a.Index != c.Index {
-			continue
+// predecessor checks that nobody else has the place in the group: its number,
+// or its node if the job runs everywhere.
+func (c *PlaceAllocation) predecessor(tx *state.Tx, everywhere bool) (*api.Allocation, error) {
+	var found *api.Allocation
+	for a := range tx.PlaceAllocations(c.JobUID, c.Group, c.Index) {
+		if err := c.follows(a); err != nil {
+			return nil, err
 		}
-		if a.ID != c.Replaces {
-			return nil, conflict("%s is there already: allocation %s", a.Name(), a.ID.Short())
-		}
-		if !a.Terminal() {
-			return nil, conflict("allocation %s has not ended", a.ID.Short())
-		}
-		return a, nil
+		found = a
 	}
-	if c.Replaces != "" {
+	if everywhere {
+		for a := range tx.NodeAllocations(c.NodeID) {
+			if a.JobUID != c.JobUID || a.Group != c.Group || a.Terminal() && a.Replaced {
+				continue
+			}
+			if err := c.follows(a); err != nil {
+				return nil, err
+			}
+			found = a
+		}
+	}
+	if found == nil && c.Replaces != "" {
 		return nil, conflict("allocation %s was replaced already", c.Replaces.Short())
 	}
-	return nil, nil
+	return found, nil
+}
+
+// follows checks that an allocation that has the place is the one that ended
+// and is to be replaced.
+func (c *PlaceAllocation) follows(a *api.Allocation) error {
+	if a.ID != c.Replaces {
+		return conflict("%s is there already: allocation %s", a.Name(), a.ID.Short())
+	}
+	if !a.Terminal() {
+		return conflict("allocation %s has not ended", a.ID.Short())
+	}
+	return nil
+}
+
+// ports checks the numbers of the group's ports, and that they and its
+// resources are free on the node.
+func (c *PlaceAllocation) ports(tx *state.Tx, node *api.Node, group *api.TaskGroup) ([]api.AllocatedPort, error) {
+	if len(c.Ports) != len(group.Ports) {
+		return nil, conflict("group %s has %d ports, and the placement %d", group.Name, len(group.Ports), len(c.Ports))
+	}
+	used := fit.NewUsage()
+	if resources := group.Resources(); len(group.Ports) > 0 || resources != (api.Resources{}) {
+		for a := range tx.NodeAllocations(c.NodeID) {
+			used.Add(a)
+		}
+		if reason := used.Resources(node, resources); reason != "" {
+			return nil, conflict("%s", reason)
+		}
+	}
+	var ports []api.AllocatedPort
+	for i, p := range group.Ports {
+		if reason := used.Port(node, p, c.Ports[i]); reason != "" {
+			return nil, conflict("%s", reason)
+		}
+		ports = append(ports, api.AllocatedPort{Name: p.Name, Number: c.Ports[i]})
+	}
+	return ports, nil
 }
 
 // holds checks every volume request of the group against the volumes and

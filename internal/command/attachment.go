@@ -28,7 +28,8 @@ func (c *AdvanceAttachment) Validate() error {
 }
 
 // Apply implements Command. The checks are those of the specification's order:
-// nothing is freed that may still be mounted or attached.
+// nothing is mounted that is not attached, and nothing is freed that may still
+// be mounted or attached.
 func (c *AdvanceAttachment) Apply(tx *state.Tx) error {
 	a := tx.Attachment(c.AllocID, c.Name)
 	if a == nil || a.Version != c.Version {
@@ -37,19 +38,44 @@ func (c *AdvanceAttachment) Apply(tx *state.Tx) error {
 	if !a.Status.State.Before(c.To) {
 		return conflict("attachment %s is %s already", c.Name, a.Status.State)
 	}
-	if c.To.Rank() >= api.ControllerDetached.Rank() {
-		if a.Status.State.Before(api.NodeDetached) {
-			return conflict("attachment %s may still be mounted on node %s", c.Name, a.NodeID)
-		}
-		if err := c.alone(tx, a); err != nil {
-			return err
-		}
+	if err := c.inOrder(tx, a); err != nil {
+		return err
 	}
 	next := *a
 	step(tx, &next, c.To, c.Skipped)
 	tx.PutAttachment(&next)
-	if next.Status.State == api.ControllerPublished {
+	if c.To.Before(api.NodeDetached) {
 		tx.Touch(a.NodeID)
+	}
+	return nil
+}
+
+// inOrder checks that everything that must come before the step has come.
+func (c *AdvanceAttachment) inOrder(tx *state.Tx, a *api.Attachment) error {
+	switch c.To {
+	case api.ControllerPublished:
+		return c.attached(tx, a)
+	case api.NodePublished, api.NodeDetached:
+		return conflict("only node %s can say that attachment %s is %s", a.NodeID, c.Name, c.To)
+	case api.ControllerDetached, api.Freed:
+		if a.Status.State.Before(api.NodeDetached) {
+			return conflict("attachment %s may still be mounted on node %s", c.Name, a.NodeID)
+		}
+		return c.alone(tx, a)
+	case api.Claimed, api.Unpublishing:
+	}
+	return nil
+}
+
+// attached checks that the provider has attached the volume, or was never
+// asked to because the plugin does not need it.
+func (c *AdvanceAttachment) attached(tx *state.Tx, a *api.Attachment) error {
+	want := api.OutcomePublished
+	if c.Skipped {
+		want = api.OutcomeNone
+	}
+	if pub := tx.Publication(a.Namespace, a.VolumeID, a.NodeID); pub == nil || pub.Status.Outcome != want {
+		return conflict("volume %s is not attached to node %s", a.VolumeID, a.NodeID)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"iter"
+
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/state"
 )
@@ -82,7 +84,8 @@ func (c *BeginGeneration) Apply(tx *state.Tx) error {
 // nodes agree well enough to go on.
 type ConfirmGeneration struct {
 	Number uint64 `json:"number"`
-	// Force confirms although some nodes have not reported.
+	// Force confirms although some nodes have not reported; once more, it ends
+	// the recovery although some still end what the state does not know.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -98,7 +101,7 @@ func (c *ConfirmGeneration) Apply(tx *state.Tx) error {
 	if cluster == nil || cluster.Generation.Number != c.Number {
 		return conflict("generation %d is not the current one", c.Number)
 	}
-	if !cluster.Generation.Recovering {
+	if !cluster.Generation.Recovering || cluster.Generation.Confirmed && !c.Force {
 		return nil
 	}
 	for n := range tx.Nodes() {
@@ -108,7 +111,42 @@ func (c *ConfirmGeneration) Apply(tx *state.Tx) error {
 		}
 	}
 	next := *cluster
-	next.Generation.Recovering = false
+	// Forced once more, nobody is waited for who still ends something.
+	next.Generation.Recovering = !c.Force || !cluster.Generation.Confirmed
+	next.Generation.Confirmed = next.Generation.Recovering
 	tx.PutCluster(&next)
+	endRecovery(tx)
 	return nil
+}
+
+// endRecovery ends a recovery that was confirmed, when every node that takes
+// part in it runs nothing that the servers do not know. Until then somebody may
+// write to a volume of whose user the servers know nothing.
+func endRecovery(tx *state.Tx) {
+	cluster := tx.Cluster()
+	if cluster == nil || !cluster.Generation.Confirmed {
+		return
+	}
+	for range Clearing(tx.View) {
+		return
+	}
+	next := *cluster
+	next.Generation.Recovering, next.Generation.Confirmed = false, false
+	tx.PutCluster(&next)
+}
+
+// Clearing yields the nodes for which a confirmed recovery waits.
+func Clearing(v state.View) iter.Seq[api.NodeID] {
+	return func(yield func(api.NodeID) bool) {
+		cluster := v.Cluster()
+		if cluster == nil || !cluster.Generation.Confirmed {
+			return
+		}
+		for n := range v.Nodes() {
+			takesPart := n.Status.Generation == cluster.Generation.Number
+			if takesPart && n.Status.Cleared < cluster.Generation.Number && !yield(n.ID) {
+				return
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -60,17 +61,18 @@ func (c *Collect) Apply(tx *state.Tx) error {
 	return nil
 }
 
+// check finds the rows, each once.
 func (c *Collect) check(tx *state.Tx) (ops []*api.Operation, allocs []*api.Allocation, jobs []*api.Job, err error) {
 	for _, id := range c.Operations {
 		o := tx.Operation(id)
-		if o == nil || o.Open() || !o.ModifyTime.Before(c.Before) {
+		if o == nil || o.Open() || !o.ModifyTime.Before(c.Before) || slices.Contains(ops, o) {
 			return nil, nil, nil, conflict("operation %s is not to be collected", id)
 		}
 		ops = append(ops, o)
 	}
 	for _, id := range c.Allocations {
 		a := tx.Allocation(id)
-		if a == nil || !a.ModifyTime.Before(c.Before) {
+		if a == nil || !a.ModifyTime.Before(c.Before) || slices.Contains(allocs, a) {
 			return nil, nil, nil, conflict("allocation %s is not to be collected", id.Short())
 		}
 		if err := collectable(tx, a); err != nil {
@@ -80,7 +82,7 @@ func (c *Collect) check(tx *state.Tx) (ops []*api.Operation, allocs []*api.Alloc
 	}
 	for _, name := range c.Jobs {
 		j := tx.Job(name.Namespace, name.ID)
-		if j == nil || j.Desired == api.Present || !j.ModifyTime.Before(c.Before) {
+		if j == nil || j.Desired == api.Present || !j.ModifyTime.Before(c.Before) || slices.Contains(jobs, j) {
 			return nil, nil, nil, conflict("job %s is not to be collected", name.ID)
 		}
 		for a := range tx.JobAllocations(j.UID) {

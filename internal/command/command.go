@@ -52,6 +52,9 @@ func kinds() []kind {
 		{"attachment.advance", 1, func() Command { return &AdvanceAttachment{} }},
 		{"publication.forget", 1, func() Command { return &ForgetPublication{} }},
 		{"collect", 1, func() Command { return &Collect{} }},
+		{"job.stabilize", 1, func() Command { return &StabilizeJob{} }},
+		{"job.revert", 1, func() Command { return &RevertJob{} }},
+		{"allocation.restart", 1, func() Command { return &RestartAllocation{} }},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -21,6 +22,8 @@ type Entry struct {
 	// Time is command time for all plans of the entry.
 	Time  time.Time
 	Plans []Plan
+	// Bytes is its size in the log, 0 if it is not known.
+	Bytes int
 }
 
 // Plan is commands that take effect together or not at all.
@@ -118,27 +121,48 @@ func (c *Codec) Decode(b []byte) (*Entry, error) {
 	if err := strict(line, &h); err != nil {
 		return nil, fmt.Errorf("decode entry: %w", err)
 	}
-	e := &Entry{ID: h.ID, After: h.After, Time: h.Time}
+	plans, err := c.decodePlans(rest)
+	if err != nil {
+		return nil, fmt.Errorf("decode entry %s/%d: %w", h.ID.Leadership, h.ID.Sequence, err)
+	}
+	return &Entry{ID: h.ID, After: h.After, Time: h.Time, Plans: plans, Bytes: len(b)}, nil
+}
+
+// DecodePlan reads a plan as every server will read it from the log.
+func (c *Codec) DecodePlan(b Encoded) (Plan, error) {
+	plans, err := c.decodePlans(b)
+	if err == nil && len(plans) != 1 {
+		err = fmt.Errorf("it has %d plans", len(plans))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("decode plan: %w", err)
+	}
+	return plans[0], nil
+}
+
+func (c *Codec) decodePlans(b []byte) (plans []Plan, err error) {
 	var p Plan
-	for len(rest) > 0 {
-		if line, rest, ok = bytes.Cut(rest, []byte{'\n'}); !ok {
-			return nil, fmt.Errorf("decode entry %s/%d: it is cut", h.ID.Leadership, h.ID.Sequence)
+	for len(b) > 0 {
+		line, rest, ok := bytes.Cut(b, []byte{'\n'})
+		if !ok {
+			return nil, errors.New("it is cut")
 		}
+		b = rest
 		if len(line) == 0 {
-			e.Plans = append(e.Plans, p)
+			plans = append(plans, p)
 			p = nil
 			continue
 		}
 		cmd, err := c.decodeCommand(line)
 		if err != nil {
-			return nil, fmt.Errorf("decode entry %s/%d: %w", h.ID.Leadership, h.ID.Sequence, err)
+			return nil, err
 		}
 		p = append(p, cmd)
 	}
 	if p != nil {
-		return nil, fmt.Errorf("decode entry %s/%d: its last plan is cut", h.ID.Leadership, h.ID.Sequence)
+		return nil, errors.New("its last plan is cut")
 	}
-	return e, nil
+	return plans, nil
 }
 
 func (c *Codec) decodeCommand(line []byte) (Command, error) {
@@ -159,20 +183,20 @@ func (c *Codec) decodeCommand(line []byte) (Command, error) {
 func (e *Entry) Apply(store *state.Store, index uint64) error {
 	tx := store.Begin(index, e.Time)
 	defer tx.Abort()
+	tx.Weighs(e.Bytes)
 	log := tx.Log()
 	if log.Last != e.After {
 		return ErrVoid
+	}
+	if log.Clock.After(e.Time) {
+		tx.At(log.Clock)
 	}
 	for _, p := range e.Plans {
 		if err := p.Apply(tx); err != nil {
 			return err
 		}
 	}
-	clock := e.Time
-	if log.Clock.After(clock) {
-		clock = log.Clock
-	}
-	tx.PutLog(state.Log{Last: e.ID, Clock: clock})
+	tx.PutLog(state.Log{Last: e.ID, Clock: tx.Now()})
 	tx.Commit()
 	return nil
 }
@@ -199,7 +223,7 @@ func strict(b []byte, v any) error {
 	if err := dec.Decode(v); err != nil {
 		return err
 	}
-	if dec.More() {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("something follows the value")
 	}
 	return nil

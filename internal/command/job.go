@@ -1,9 +1,10 @@
 package command
 
 import (
-	"reflect"
+	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -38,19 +39,26 @@ func (c *ApplyJob) Apply(tx *state.Tx) error {
 	}
 	next := &api.Job{Namespace: c.Namespace, ID: c.ID, UID: c.UID}
 	if old != nil {
-		if old.Desired == api.Present && reflect.DeepEqual(old.Spec, c.Spec) {
+		if old.Desired == api.Present && fit.Same(old.Spec, c.Spec) {
 			return nil
 		}
 		copied := *old
 		next = &copied
 	}
-	next.Desired = api.Present
-	next.Spec = c.Spec
-	next.Revision++
-	next.Status.Settled = false
-	tx.PutJob(next)
-	tx.PutRevision(&state.Revision{JobUID: next.UID, Revision: next.Revision, Spec: c.Spec})
+	next.Status.Reverted = nil
+	revise(tx, next, c.Spec)
 	return nil
+}
+
+// revise gives a job another spec, as its next revision.
+func revise(tx *state.Tx, job *api.Job, spec api.JobSpec) {
+	job.Desired = api.Present
+	job.Spec = spec
+	job.Revision++
+	job.Status.Applied = tx.Now()
+	unsettle(tx, job)
+	tx.PutJob(job)
+	tx.PutRevision(&state.Revision{JobUID: job.UID, Revision: job.Revision, Applied: tx.Now(), Spec: spec})
 }
 
 // StopJob says that a job is to end.
@@ -80,7 +88,7 @@ func (c *StopJob) Apply(tx *state.Tx) error {
 	}
 	next := *old
 	next.Desired = api.Absent
-	next.Status.Settled = false
+	unsettle(tx, &next)
 	tx.PutJob(&next)
 	return nil
 }
@@ -108,8 +116,74 @@ func (c *SettleJob) Apply(tx *state.Tx) error {
 		return nil
 	}
 	next := *job
-	next.Status.Settled = true
+	next.Status.Settled, next.Status.Waiting = true, time.Time{}
 	tx.PutJob(&next)
+	return nil
+}
+
+// StabilizeJob notes that all places of a job have been healthy in its newest
+// revision.
+type StabilizeJob struct {
+	Namespace api.NamespaceID `json:"namespace"`
+	ID        api.JobID       `json:"id"`
+	Version   uint64          `json:"version"`
+}
+
+// Kind implements Command.
+func (*StabilizeJob) Kind() Kind { return "job.stabilize" }
+
+// Validate implements Command.
+func (c *StabilizeJob) Validate() error { return nil }
+
+// Apply implements Command.
+func (c *StabilizeJob) Apply(tx *state.Tx) error {
+	job := tx.Job(c.Namespace, c.ID)
+	if job == nil || job.Version != c.Version {
+		return conflict("job %s has changed", c.ID)
+	}
+	if job.Status.Stable == job.Revision {
+		return nil
+	}
+	next := *job
+	next.Status.Stable = job.Revision
+	tx.PutJob(&next)
+	return nil
+}
+
+// RevertJob goes back to the spec of the last revision that was healthy
+// everywhere, because the newest has failed.
+type RevertJob struct {
+	Namespace api.NamespaceID `json:"namespace"`
+	ID        api.JobID       `json:"id"`
+	Version   uint64          `json:"version"`
+	Reason    string          `json:"reason"`
+}
+
+// Kind implements Command.
+func (*RevertJob) Kind() Kind { return "job.revert" }
+
+// Validate implements Command.
+func (c *RevertJob) Validate() error {
+	var p api.Problems
+	if c.Reason == "" {
+		p.Add("reason", "is empty", "say why")
+	}
+	return p.Err("the reversion")
+}
+
+// Apply implements Command.
+func (c *RevertJob) Apply(tx *state.Tx) error {
+	job := tx.Job(c.Namespace, c.ID)
+	if job == nil || job.Version != c.Version || job.Desired == api.Absent || job.Status.Stable >= job.Revision {
+		return conflict("job %s has changed", c.ID)
+	}
+	rev := tx.Revision(job.UID, job.Status.Stable)
+	if rev == nil {
+		return conflict("revision %d of job %s is not known any more", job.Status.Stable, c.ID)
+	}
+	next := *job
+	next.Status.Reverted = &api.Reversion{From: job.Revision, To: rev.Revision, Reason: c.Reason, Time: tx.Now()}
+	revise(tx, &next, rev.Spec)
 	return nil
 }
 
@@ -120,6 +194,22 @@ func unsettleJob(tx *state.Tx, ns api.NamespaceID, id api.JobID) {
 		return
 	}
 	next := *job
-	next.Status.Settled = false
+	unsettle(tx, &next)
 	tx.PutJob(&next)
+}
+
+// unsettle notes that the scheduler has something to do, and since when.
+func unsettle(tx *state.Tx, job *api.Job) {
+	if job.Status.Settled || job.Status.Waiting.IsZero() {
+		job.Status.Waiting = tx.Now()
+	}
+	job.Status.Settled = false
+}
+
+// unsettleEverywhere wakes the scheduler for the jobs that are to run on every
+// node: one has come, or can do something else than before.
+func unsettleEverywhere(tx *state.Tx) {
+	for job := range tx.SettledEverywhere() {
+		unsettleJob(tx, job.Namespace, job.ID)
+	}
 }

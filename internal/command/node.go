@@ -20,8 +20,12 @@ type RegisterNode struct {
 	BootID  string                `json:"boot_id"`
 	Version string                `json:"version"`
 	Drivers map[string]api.Driver `json:"drivers"`
+	Profile api.Profile           `json:"profile,omitzero"`
+	// Generation is the newest that the agent has seen, and 0 if its memory is new.
+	Generation uint64 `json:"generation,omitempty"`
 	// OtherLive: the session that the state knows was heard of within its
-	// lease. Only the leader can tell, so it is its choice.
+	// lease, and is another agent's, not that of the one that this agent took
+	// over from on its machine. Only the leader can tell, so it is its choice.
 	OtherLive bool `json:"other_live,omitempty"`
 }
 
@@ -42,6 +46,7 @@ func (c *RegisterNode) Validate() error {
 	if c.BootID == "" {
 		p.Add("boot_id", "is empty", "send the kernel's boot id")
 	}
+	p.Merge(c.Profile.Validate())
 	return p.Err("the registration")
 }
 
@@ -60,7 +65,10 @@ func (c *RegisterNode) Apply(tx *state.Tx) error {
 		return api.Errorf(api.CodeForbidden, "node %s is registered with another secret", c.NodeID)
 	}
 	node := tx.Node(c.NodeID)
-	if old.Session == c.Session || slices.Contains(c.Known, old.Session) {
+	if old.Session == c.Session {
+		if c.firstInGeneration(tx, node) {
+			doubtOperations(tx, c.NodeID)
+		}
 		c.register(tx, node, &state.Identity{Epoch: old.Epoch, Sequence: old.Sequence})
 		return nil
 	}
@@ -68,9 +76,44 @@ func (c *RegisterNode) Apply(tx *state.Tx) error {
 		return api.Errorf(api.CodeIdentityInUse,
 			"another agent with the identity of node %s was heard of within the last %s: was its data directory copied?", c.NodeID, api.Lease)
 	}
+	if slices.Contains(c.Known, old.Session) || c.restored(tx) {
+		c.register(tx, node, &state.Identity{Epoch: old.Epoch, Sequence: old.Sequence})
+		doubtOperations(tx, c.NodeID)
+		return nil
+	}
 	c.register(tx, node, &state.Identity{Epoch: old.Epoch + 1})
+	doubtOperations(tx, c.NodeID)
 	endAllocations(tx, c.NodeID, "the agent of node "+string(c.NodeID)+" lost its memory")
 	return nil
+}
+
+// restored reports whether it is the servers whose memory is older: they were
+// put back, and this agent speaks to them for the first time since. That they
+// do not know its session says nothing then.
+func (c *RegisterNode) restored(tx *state.Tx) bool {
+	cluster := tx.Cluster()
+	return cluster != nil && cluster.Generation.Recovering && 0 < c.Generation && c.Generation < cluster.Generation.Number
+}
+
+// firstInGeneration reports whether the node has not registered since the
+// servers were put back. Its agent has forgotten which calls it made then.
+func (c *RegisterNode) firstInGeneration(tx *state.Tx, node *api.Node) bool {
+	cluster := tx.Cluster()
+	return cluster != nil && node != nil && node.Status.Generation < cluster.Generation.Number
+}
+
+// doubtOperations makes the operations of a node uncertain whose agent does not
+// know which calls were made: it is another process than the last, or has
+// forgotten them.
+func doubtOperations(tx *state.Tx, node api.NodeID) {
+	for op := range tx.NodeOperations(node) {
+		if op.Status.Uncertain {
+			continue
+		}
+		next := *op
+		next.Status.Uncertain = true
+		tx.PutOperation(&next)
+	}
 }
 
 // register writes the node and its identity.
@@ -90,12 +133,14 @@ func (c *RegisterNode) register(tx *state.Tx, old *api.Node, id *state.Identity)
 		Session: tx.Now(),
 		Version: c.Version,
 		Drivers: c.Drivers,
+		Profile: c.Profile,
 	}
 	if cluster := tx.Cluster(); cluster != nil {
 		node.Status.Generation = cluster.Generation.Number
 	}
 	tx.PutNode(node)
 	tx.Touch(c.NodeID)
+	unsettleEverywhere(tx)
 }
 
 // endAllocations ends whatever a node ran, because nobody there knows of it
@@ -147,6 +192,7 @@ func (c *SetNodeState) Apply(tx *state.Tx) error {
 	next := *node
 	next.Status.State = c.State
 	tx.PutNode(&next)
+	unsettleEverywhere(tx)
 	return nil
 }
 
@@ -158,4 +204,5 @@ func putDrivers(tx *state.Tx, node *api.Node, drivers map[string]api.Driver) {
 	next := *node
 	next.Status.Drivers = drivers
 	tx.PutNode(&next)
+	unsettleEverywhere(tx)
 }

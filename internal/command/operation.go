@@ -40,7 +40,9 @@ func (c *OpenOperation) Validate() error {
 }
 
 // Apply implements Command. One call at a time: the volume, or its publication
-// on that node, must have no other open operation.
+// on that node, must have no other open operation. And in order: nothing is
+// made twice, deleted while it is wanted or on a node, or unpublished while the
+// node may use it.
 func (c *OpenOperation) Apply(tx *state.Tx) error {
 	name := api.OperationName(c.OperationKind, c.Namespace, c.VolumeID, c.NodeID)
 	if open := tx.OpenOperation(name); open != nil {
@@ -55,15 +57,31 @@ func (c *OpenOperation) Apply(tx *state.Tx) error {
 	}
 	switch c.OperationKind {
 	case api.OperationCreate, api.OperationDelete:
-		if vol.Version != c.Version {
-			return conflict("volume %s has changed", c.VolumeID)
-		}
-		next := *vol
-		next.Status.Operation = c.open(tx, name)
-		tx.PutVolume(&next)
+		return c.openVolume(tx, name, vol)
 	case api.OperationPublish, api.OperationUnpublish:
 		return c.openPublication(tx, name)
 	}
+	return conflict("there is no operation of kind %q", c.OperationKind)
+}
+
+func (c *OpenOperation) openVolume(tx *state.Tx, name string, vol *api.Volume) error {
+	if vol.Version != c.Version {
+		return conflict("volume %s has changed", c.VolumeID)
+	}
+	if c.OperationKind == api.OperationCreate && vol.Status.State != api.VolumeCreating {
+		return conflict("volume %s is %s, and is not to be created", c.VolumeID, vol.Status.State)
+	}
+	if c.OperationKind == api.OperationDelete {
+		if vol.Desired != api.Absent {
+			return conflict("volume %s is wanted", c.VolumeID)
+		}
+		for pub := range tx.VolumePublications(c.Namespace, c.VolumeID) {
+			return conflict("volume %s may still be attached to node %s", c.VolumeID, pub.NodeID)
+		}
+	}
+	next := *vol
+	next.Status.Operation = c.open(tx, name)
+	tx.PutVolume(&next)
 	return nil
 }
 
@@ -75,14 +93,35 @@ func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
 	if pub.Status.Operation != "" {
 		return conflict("the publication waits for operation %s", pub.Status.Operation)
 	}
+	if until := pub.Status.Lingers; c.OperationKind == api.OperationUnpublish && until.After(tx.Now()) {
+		return conflict("a publish of volume %s to node %s may still be running", c.VolumeID, c.NodeID)
+	}
+	if c.OperationKind == api.OperationUnpublish && usedOnNode(tx, pub) {
+		return conflict("volume %s may still be mounted on node %s", c.VolumeID, c.NodeID)
+	}
 	next := *pub
 	if r := c.Request.Publish; r != nil {
 		next.Status.ExternalNodeID = r.ExternalNodeID
 		next.Status.ReadOnly = r.ReadOnly
+		next.Status.Capability = r.Capability
 	}
 	next.Status.Operation = c.open(tx, name)
 	tx.PutPublication(&next)
 	return nil
+}
+
+// usedOnNode reports whether the node may have the volume staged or mounted:
+// from the moment at which it was told to, until it says that it is done.
+func usedOnNode(tx *state.Tx, pub *api.Publication) bool {
+	if pub.Status.Staged {
+		return true
+	}
+	for h := range tx.NodeHolders(pub.Namespace, pub.VolumeID, pub.NodeID) {
+		if s := h.Status.State; api.Claimed.Before(s) && s.Before(api.NodeDetached) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
@@ -139,6 +178,7 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	next.Status.Assigned = tx.Now()
 	next.Status.Deadline = tx.Now().Add(time.Duration(c.Limit))
 	next.Status.Next = time.Time{}
+	next.Status.Secrets = tx.VolumeSecrets(op.Namespace, op.VolumeID) != nil
 	tx.PutOperation(&next)
 	tx.Touch(c.Executor)
 	if pub := publicationOf(tx, op); pub != nil && pub.Status.Outcome != api.OutcomeUncertain {
@@ -162,6 +202,9 @@ type CancelOperation struct {
 	ID      api.OperationID `json:"id"`
 	Version uint64          `json:"version"`
 	Reason  string          `json:"reason"`
+	// Abandon closes a create although it may have made something: an operator
+	// takes it on to look for that at the provider.
+	Abandon bool `json:"abandon,omitempty"`
 }
 
 // Kind implements Command.
@@ -170,14 +213,17 @@ func (*CancelOperation) Kind() Kind { return "operation.cancel" }
 // Validate implements Command.
 func (c *CancelOperation) Validate() error { return nil }
 
-// Apply implements Command. A create with an uncertain attempt is never
-// cancelled: what it may have made would be lost.
+// Apply implements Command. A create with an uncertain attempt is only
+// cancelled by an operator: what it may have made would be lost.
 func (c *CancelOperation) Apply(tx *state.Tx) error {
 	op := tx.Operation(c.ID)
 	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
 		return conflict("operation %s has changed", c.ID)
 	}
-	if op.Kind == api.OperationCreate && op.Status.Uncertain {
+	if c.Abandon && op.Kind != api.OperationCreate {
+		return conflict("operation %s undoes something; it goes on until that is done", c.ID)
+	}
+	if op.Kind == api.OperationCreate && op.Status.Uncertain && !c.Abandon {
 		return conflict("operation %s may have made a volume; it goes on until that is known", c.ID)
 	}
 	next := *op
@@ -188,7 +234,24 @@ func (c *CancelOperation) Apply(tx *state.Tx) error {
 	}
 	tx.PutOperation(&next)
 	releaseSubject(tx, op)
+	if c.Abandon {
+		abandoned(tx, &next, c.Reason)
+	}
 	return nil
+}
+
+// abandoned leaves a volume whose create was given up to its user.
+func abandoned(tx *state.Tx, op *api.Operation, reason string) {
+	vol := tx.Volume(op.Namespace, op.VolumeID)
+	if vol == nil || vol.Status.State != api.VolumeCreating {
+		return
+	}
+	next := *vol
+	next.Status.Reason = reason
+	if vol.Desired == api.Present {
+		next.Status.State = api.VolumeFailed
+	}
+	tx.PutVolume(&next)
 }
 
 // releaseSubject lets the volume or publication of an operation go on.

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"time"
+
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
@@ -21,12 +23,35 @@ func (c *ReportFacts) Validate() error {
 	if c.Report.Sequence == 0 {
 		p.Add("sequence", "is 0", "count reports from 1")
 	}
+	for i := range c.Report.Facts.Instances {
+		f := &c.Report.Facts.Instances[i]
+		p.Name("facts.instances.plugin_id", string(f.PluginID))
+		if f.AllocID != "" {
+			p.Name("facts.instances.alloc_id", string(f.AllocID))
+		}
+		switch f.Type {
+		case api.InstanceNode, api.InstanceController, api.InstanceMonolith:
+		default:
+			p.Addf("facts.instances.type", "use node, controller or monolith", "is %q for plugin %s", f.Type, f.PluginID)
+		}
+	}
+	for i := range c.Report.Facts.Allocations {
+		validateAlloc(&p, &c.Report.Facts.Allocations[i])
+	}
 	for i := range c.Report.Facts.Operations {
 		if f := &c.Report.Facts.Operations[i]; f.Code == "" {
 			p.Addf("facts.operations", "give the gRPC code", "has no code for %s", f.ID)
 		}
 	}
 	return p.Err("the report")
+}
+
+func validateAlloc(p *api.Problems, f *api.AllocFact) {
+	switch f.Status.State {
+	case api.AllocPending, api.AllocRunning, api.AllocComplete, api.AllocFailed:
+	default:
+		p.Addf("facts.allocations", "use pending, running, complete or failed", "has the state %q for %s", f.Status.State, f.ID.Short())
+	}
 }
 
 // Apply implements Command. A report is applied once: one that comes again or
@@ -57,10 +82,23 @@ func (c *ReportFacts) Apply(tx *state.Tx) error {
 	for i := range r.Facts.Allocations {
 		putAllocation(tx, r.NodeID, &r.Facts.Allocations[i])
 	}
+	putCleared(tx, r.NodeID, r.Facts.Cleared)
 	next := *id
 	next.Sequence = r.Sequence
 	tx.PutIdentity(&next)
 	return nil
+}
+
+// putCleared notes that a node runs nothing that the servers do not know.
+func putCleared(tx *state.Tx, id api.NodeID, generation uint64) {
+	node, cluster := tx.Node(id), tx.Cluster()
+	if cluster == nil || generation != cluster.Generation.Number || node.Status.Cleared >= generation {
+		return
+	}
+	next := *node
+	next.Status.Cleared = generation
+	tx.PutNode(&next)
+	endRecovery(tx)
 }
 
 // CheckSession answers an error unless the session is the node's current one.
@@ -78,7 +116,7 @@ func CheckSession(v state.View, node api.NodeID, session string, epoch uint64) e
 }
 
 func putInstance(tx *state.Tx, node api.NodeID, f *api.InstanceFact) {
-	old := tx.Instance(f.PluginID, node, f.AllocID)
+	old := tx.Instance(node, f)
 	if f.Gone {
 		if old != nil {
 			tx.DeleteInstance(old)
@@ -134,19 +172,39 @@ func putAttachment(tx *state.Tx, node api.NodeID, f *api.AttachmentFact) {
 	tx.PutAttachment(&next)
 }
 
-// putAllocation takes over how an allocation is. An end is final.
+// putAllocation takes over how an allocation is. It only ever moves forward,
+// and an end is final.
 func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 	a := tx.Allocation(f.ID)
-	if a == nil || a.NodeID != node || a.Terminal() || sameAlloc(&a.Status, &f.Status) {
+	if a == nil || a.NodeID != node || a.Terminal() {
 		return
 	}
 	next := *a
 	next.Status = f.Status
+	if f.Status.State == api.AllocPending {
+		next.Status.State = a.Status.State
+	}
+	if sameAlloc(&a.Status, &next.Status) {
+		return
+	}
+	if next.Status.State == api.AllocRunning && (a.Running.IsZero() || startedAgain(&a.Status, &next.Status)) {
+		next.Running = tx.Now()
+	}
 	tx.PutAllocation(&next)
 	if next.Terminal() {
 		beginRelease(tx, a.ID)
 		unsettleJob(tx, a.Namespace, a.JobID)
 	}
+}
+
+// startedAgain reports whether a task has been started since the last report.
+func startedAgain(before, now *api.AllocStatus) bool {
+	for name, t := range now.Tasks {
+		if old, known := before.Tasks[name]; known && !t.Started.Equal(old.Started) {
+			return true
+		}
+	}
+	return false
 }
 
 // endAttempt takes over the outcome of a call. Only the agent that has the
@@ -169,7 +227,9 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 	case verdict.Done:
 		next.Status.State = api.OperationSucceeded
 		next.Status.Ended = tx.Now()
-	case verdict.Retry:
+	case verdict.Retry, next.Status.Uncertain && op.Kind == api.OperationCreate:
+		// That this attempt was refused does not say that an earlier one made
+		// nothing: to give up would be to lose what it may have made.
 		next.Status.State = api.OperationWaiting
 		next.Status.Failures++
 		next.Status.Next = tx.Now().Add(fit.Backoff(string(op.ID), next.Status.Failures))
@@ -233,7 +293,7 @@ func deleted(tx *state.Tx, op *api.Operation) {
 		return
 	}
 	if op.Status.State == api.OperationSucceeded {
-		tx.DeleteVolume(vol)
+		forget(tx, vol)
 		return
 	}
 	next := *vol
@@ -241,6 +301,14 @@ func deleted(tx *state.Tx, op *api.Operation) {
 	if next.Status.Reason != vol.Status.Reason {
 		tx.PutVolume(&next)
 	}
+}
+
+// lingers is until when an attempt to publish may still be running.
+func lingers(tx *state.Tx, op *api.Operation, f *api.OperationFact) time.Time {
+	if op.Kind != api.OperationPublish || f.NotSent {
+		return time.Time{}
+	}
+	return fit.Lingers(f.Code, op.Status.Deadline, tx.Now())
 }
 
 func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fit.Verdict) {
@@ -261,7 +329,13 @@ func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fi
 	default:
 		// The provider may have it attached or not: it stays uncertain, and
 		// the operation goes on.
+		next.Status.Lingers = lingers(tx, op, f)
+		if next.Status.Lingers.After(pub.Status.Lingers) {
+			tx.PutPublication(&next)
+		}
 		return
 	}
+	next.Status.Lingers = time.Time{}
 	tx.PutPublication(&next)
+	tx.Touch(op.NodeID)
 }

@@ -21,11 +21,21 @@ func sameProblem(a, b *api.Problem) bool {
 
 func sameAlloc(a, b *api.AllocStatus) bool {
 	return a.State == b.State && sameProblem(a.Problem, b.Problem) && a.Ended.Equal(b.Ended) &&
-		maps.EqualFunc(a.Tasks, b.Tasks, func(x, y api.TaskStatus) bool {
-			started, ended := x.Started.Equal(y.Started), x.Ended.Equal(y.Ended)
-			x.Started, x.Ended, y.Started, y.Ended = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-			return started && ended && x == y
-		})
+		maps.EqualFunc(a.Tasks, b.Tasks, sameTask)
+}
+
+func sameTask(x, y api.TaskStatus) bool {
+	times := func(t *api.TaskStatus) []*time.Time {
+		return []*time.Time{&t.Started, &t.Ended, &t.Next, &t.Since, &t.Last.Ended}
+	}
+	others := times(&y)
+	for i, at := range times(&x) {
+		if !at.Equal(*others[i]) {
+			return false
+		}
+		*at, *others[i] = time.Time{}, time.Time{}
+	}
+	return x == y
 }
 
 func sameInstance(a, b *api.InstanceStatus) bool {

@@ -1,9 +1,10 @@
 package command
 
 import (
-	"reflect"
+	"slices"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -16,6 +17,9 @@ type ApplyVolume struct {
 	Spec api.VolumeSpec `json:"spec"`
 	// Version is the version that the change rests on: 0 for any.
 	Version uint64 `json:"version,omitempty"`
+	// Secrets are the volume's from now on, sealed; without names it has none
+	// any more. Nil leaves those that it has.
+	Secrets *api.SealedSecrets `json:"secrets,omitempty"`
 }
 
 // Kind implements Command.
@@ -27,6 +31,12 @@ func (c *ApplyVolume) Validate() error {
 	p.Name("namespace", string(c.Namespace))
 	p.Name("id", string(c.ID))
 	p.Merge(c.Spec.Validate())
+	if c.Spec.Secrets != nil {
+		p.Add("secrets", "are not sealed", "propose them sealed")
+	}
+	if s := c.Secrets; s != nil && (len(s.Names) > 0) != (len(s.Box) > 0 && s.KeyID != "") {
+		p.Add("secrets", "are not whole", "give names, key and box, or none of them")
+	}
 	return p.Err("volume " + string(c.ID))
 }
 
@@ -37,26 +47,36 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		return err
 	}
 	if old == nil {
+		if err := c.alone(tx); err != nil {
+			return err
+		}
 		tx.PutVolume(&api.Volume{
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,
 			Desired: api.Present,
 			Spec:    c.Spec,
-			Status:  api.VolumeStatus{State: api.VolumeCreating},
+			Status:  begin(&c.Spec),
+			Secrets: c.putSecrets(tx),
 		})
 		return nil
 	}
-	if old.Desired == api.Absent {
+	same := fit.Same(old.Spec, c.Spec)
+	// Secrets alone can be changed at any time: what waits, for a deletion too,
+	// may wait because they are wrong.
+	if old.Desired == api.Absent && (!same || c.Secrets == nil) {
 		return conflict("volume %s is being deleted; wait until it is gone", c.ID)
-	}
-	if reflect.DeepEqual(old.Spec, c.Spec) {
-		return nil
 	}
 	next := *old
 	switch {
+	case same && c.Secrets == nil:
+		return nil
+	case same && old.Status.State != api.VolumeFailed:
 	case old.Status.State == api.VolumeFailed:
 		// Nothing was made: the changed spec is a new try.
+		if err := c.alone(tx); err != nil {
+			return err
+		}
 		next.Spec = c.Spec
-		next.Status = api.VolumeStatus{State: api.VolumeCreating}
+		next.Status = begin(&c.Spec)
 	case old.Status.State == api.VolumeCreating:
 		return conflict("volume %s is being created from an earlier spec; wait, or delete it", c.ID)
 	default:
@@ -65,7 +85,72 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		}
 		next.Spec = c.Spec
 	}
-	tx.PutVolume(&next)
+	if c.Secrets != nil {
+		next.Secrets = c.putSecrets(tx)
+	}
+	if !same || next.Status.State != old.Status.State || !slices.Equal(next.Secrets, old.Secrets) {
+		tx.PutVolume(&next)
+	}
+	return nil
+}
+
+// putSecrets stores the sealed secrets, has the nodes that hold the volume hear
+// of them, and answers their names.
+func (c *ApplyVolume) putSecrets(tx *state.Tx) []string {
+	old := tx.VolumeSecrets(c.Namespace, c.ID)
+	if c.Secrets == nil {
+		return nil
+	}
+	for h := range tx.Holders(c.Namespace, c.ID) {
+		tx.Touch(h.NodeID)
+	}
+	if len(c.Secrets.Names) == 0 {
+		if old != nil {
+			tx.DeleteVolumeSecrets(old)
+		}
+		return nil
+	}
+	next := &api.VolumeSecrets{Namespace: c.Namespace, VolumeID: c.ID}
+	if old != nil {
+		copied := *old
+		next = &copied
+	}
+	next.SealedSecrets = *c.Secrets
+	tx.PutVolumeSecrets(next)
+	return c.Secrets.Names
+}
+
+// forget removes a volume's row, and what is sealed for it.
+func forget(tx *state.Tx, vol *api.Volume) {
+	if secrets := tx.VolumeSecrets(vol.Namespace, vol.ID); secrets != nil {
+		tx.DeleteVolumeSecrets(secrets)
+	}
+	tx.DeleteVolume(vol)
+}
+
+// begin is the status of a volume that nobody has touched: one that is to be
+// made, or one that is there already.
+func begin(s *api.VolumeSpec) api.VolumeStatus {
+	if !s.Registered() {
+		return api.VolumeStatus{State: api.VolumeCreating}
+	}
+	status := api.VolumeStatus{State: api.VolumeReady, ExternalID: s.ExternalID, Context: s.Context}
+	if s.TopologyRequest != nil {
+		status.AccessibleTopology = s.TopologyRequest.Required
+	}
+	return status
+}
+
+// alone refuses to register what another volume is already: each would be
+// written to as if it were the only one, and deleted with the other's data.
+func (c *ApplyVolume) alone(tx *state.Tx) error {
+	if !c.Spec.Registered() {
+		return nil
+	}
+	for vol := range tx.VolumesByExternalID(c.Spec.PluginID, c.Spec.ExternalID) {
+		return conflict("external_id %q of plugin %s is volume %s of namespace %s already; use that one, or delete it first",
+			c.Spec.ExternalID, c.Spec.PluginID, vol.ID, vol.Namespace)
+	}
 	return nil
 }
 
@@ -73,20 +158,24 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 // plugin has made the volume.
 func immutable(old, changed *api.VolumeSpec) error {
 	var p api.Problems
-	const mend = "put the old value back, or make a new volume"
-	check := func(path string, was, is any) {
-		if !reflect.DeepEqual(was, is) {
-			p.Add(path, "cannot be changed once the volume is made", mend)
-		}
-	}
-	check("plugin_id", old.PluginID, changed.PluginID)
-	check("capacity_min", old.CapacityMin, changed.CapacityMin)
-	check("capacity_max", old.CapacityMax, changed.CapacityMax)
-	check("capability", old.Capabilities, changed.Capabilities)
-	check("mount_options", old.MountOptions, changed.MountOptions)
-	check("parameters", old.Parameters, changed.Parameters)
-	check("topology_request", old.TopologyRequest, changed.TopologyRequest)
+	keep(&p, "plugin_id", old.PluginID, changed.PluginID)
+	keep(&p, "capacity_min", old.CapacityMin, changed.CapacityMin)
+	keep(&p, "capacity_max", old.CapacityMax, changed.CapacityMax)
+	keep(&p, "capability", old.Capabilities, changed.Capabilities)
+	keep(&p, "mount_options", old.MountOptions, changed.MountOptions)
+	keep(&p, "parameters", old.Parameters, changed.Parameters)
+	keep(&p, "topology_request", old.TopologyRequest, changed.TopologyRequest)
+	keep(&p, "external_id", old.ExternalID, changed.ExternalID)
+	keep(&p, "context", old.Context, changed.Context)
+	keep(&p, "snapshot_id", old.SnapshotID, changed.SnapshotID)
+	keep(&p, "clone_id", old.CloneID, changed.CloneID)
 	return p.Err("the volume")
+}
+
+func keep[T any](p *api.Problems, path string, was, is T) {
+	if !fit.Same(was, is) {
+		p.Add(path, "cannot be changed once the volume is made", "put the old value back, or make a new volume")
+	}
 }
 
 // DeleteVolume says that a volume is to go.
@@ -94,13 +183,21 @@ type DeleteVolume struct {
 	Namespace api.NamespaceID `json:"namespace"`
 	ID        api.VolumeID    `json:"id"`
 	Version   uint64          `json:"version,omitempty"`
+	// Reclaim is what becomes of the data; empty means what fits the volume.
+	Reclaim api.Reclaim `json:"reclaim,omitempty"`
 }
 
 // Kind implements Command.
 func (*DeleteVolume) Kind() Kind { return "volume.delete" }
 
 // Validate implements Command.
-func (c *DeleteVolume) Validate() error { return nil }
+func (c *DeleteVolume) Validate() error {
+	var p api.Problems
+	if c.Reclaim != "" && !slices.Contains(api.Reclaims(), c.Reclaim) {
+		p.Addf("reclaim", "use delete or retain", "is %q", c.Reclaim)
+	}
+	return p.Err("the deletion")
+}
 
 // Apply implements Command. It is refused while anything holds the volume,
 // long before any plugin is asked.
@@ -112,21 +209,36 @@ func (c *DeleteVolume) Apply(tx *state.Tx) error {
 	if err := checkVersion("volume", string(c.ID), metaOf(old), c.Version); err != nil {
 		return err
 	}
+	next := *old
+	if c.Reclaim != "" {
+		next.Reclaim = c.Reclaim
+	}
 	if old.Desired == api.Absent {
+		if next.Retained() != old.Retained() {
+			return conflict("volume %s is being deleted already, with reclaim %s", c.ID, reclaimed(old))
+		}
 		return nil
 	}
 	for h := range tx.Holders(c.Namespace, c.ID) {
 		return api.Errorf(api.CodeInUse, "volume %s is held by allocation %s of job %s on node %s (%s)",
 			c.ID, h.AllocID.Short(), h.JobID, h.NodeID, h.Status.State)
 	}
-	next := *old
 	next.Desired = api.Absent
 	next.Status.State = api.VolumeDeleting
 	tx.PutVolume(&next)
 	return nil
 }
 
-// ForgetVolume removes the row of a volume that the plugin never made.
+// reclaimed is what becomes of the volume's data, whoever chose it.
+func reclaimed(vol *api.Volume) api.Reclaim {
+	if vol.Retained() {
+		return api.ReclaimRetain
+	}
+	return api.ReclaimDelete
+}
+
+// ForgetVolume removes the row of a volume that the plugin never made, or that
+// it is to keep.
 type ForgetVolume struct {
 	Namespace api.NamespaceID `json:"namespace"`
 	ID        api.VolumeID    `json:"id"`
@@ -145,10 +257,13 @@ func (c *ForgetVolume) Apply(tx *state.Tx) error {
 	if vol == nil || vol.Version != c.Version {
 		return conflict("volume %s has changed", c.ID)
 	}
-	if vol.Desired != api.Absent || vol.Status.ExternalID != "" || vol.Status.Operation != "" {
+	if vol.Desired != api.Absent || vol.Status.ExternalID != "" && !vol.Retained() || vol.Status.Operation != "" {
 		return conflict("volume %s is not one that was never made", c.ID)
 	}
-	tx.DeleteVolume(vol)
+	for pub := range tx.VolumePublications(c.Namespace, c.ID) {
+		return conflict("volume %s may still be attached to node %s", c.ID, pub.NodeID)
+	}
+	forget(tx, vol)
 	return nil
 }
 

@@ -6,18 +6,7 @@
 // once, with file, line and column.
 package config
 
-import (
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
-
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/gohcl"
-	"github.com/hashicorp/hcl/v2/hclparse"
-
-	"github.com/berth-dev/berth/api"
-)
+import "path/filepath"
 
 // Config is the configuration of `berth agent`.
 type Config struct {
@@ -29,10 +18,13 @@ type Config struct {
 	LogLevel  string `hcl:"log_level,optional"`
 	LogFormat string `hcl:"log_format,optional"`
 
-	HTTP    *HTTP    `hcl:"http,block"`
-	Server  *Server  `hcl:"server,block"`
-	Client  *Client  `hcl:"client,block"`
-	Plugins []Plugin `hcl:"plugin,block"`
+	HTTP      *HTTP      `hcl:"http,block"`
+	Server    *Server    `hcl:"server,block"`
+	Client    *Client    `hcl:"client,block"`
+	Telemetry *Telemetry `hcl:"telemetry,block"`
+	Plugins   []Plugin   `hcl:"plugin,block"`
+
+	places places
 }
 
 // HTTP is where the API listens.
@@ -54,12 +46,38 @@ type Client struct {
 	Enabled bool `hcl:"enabled,optional"`
 	// Servers are the addresses of the API; this machine's own server if empty.
 	Servers []string `hcl:"servers,optional"`
+	// Class and Meta describe this machine to the constraints of jobs:
+	// ${node.class}, ${meta.rack}.
+	Class string            `hcl:"class,optional"`
+	Meta  map[string]string `hcl:"meta,optional"`
+	// Address is where others reach this machine's services; empty finds the
+	// address from which this machine reaches the servers.
+	Address string `hcl:"address,optional"`
+	// CPU in MHz and Memory in MiB are what tasks may have of this machine; 0 is
+	// all that there is.
+	CPU    int `hcl:"cpu,optional"`
+	Memory int `hcl:"memory,optional"`
+}
+
+// Telemetry says where the process shows its numbers, and where its traces go.
+type Telemetry struct {
+	// MetricsAddress is where /v1/metrics is served besides the API, which nodes
+	// without a server do not have; nowhere if empty.
+	MetricsAddress string `hcl:"metrics_address,optional"`
+	// Traces says where the spans of a server go; nowhere if nil.
+	Traces *Traces `hcl:"traces,block"`
+}
+
+// Traces is an OpenTelemetry collector.
+type Traces struct {
+	// Endpoint is its URL for OTLP over HTTP.
+	Endpoint string `hcl:"endpoint"`
 }
 
 // Plugin is a CSI driver that the host runs, or that the agent serves itself.
 type Plugin struct {
 	ID string `hcl:"id,label"`
-	// Socket is where the driver listens.
+	// Socket is where the driver listens: a path, with unix:// or without.
 	Socket string `hcl:"socket,optional"`
 	// Type is node, controller or monolith.
 	Type string `hcl:"type,optional"`
@@ -71,6 +89,14 @@ type Plugin struct {
 	// Root, below the data directory if empty.
 	Embedded bool   `hcl:"embedded,optional"`
 	Root     string `hcl:"root,optional"`
+	// MaxVolumes is how many volumes of the embedded driver this machine takes
+	// at once; 0 is no limit.
+	MaxVolumes int64 `hcl:"max_volumes,optional"`
+}
+
+// Flags are what the command line says; what is empty was not given.
+type Flags struct {
+	DataDir, Name, LogLevel, LogFormat, HTTPAddress, RaftAddress string
 }
 
 // Defaults.
@@ -83,75 +109,45 @@ const (
 	DevPlugin = "local"
 )
 
-// Read reads the files in order. What a later one sets replaces what an
-// earlier one did; plugins add up.
-func Read(paths ...string) (Config, error) {
-	var all Config
-	var p api.Problems
-	for _, path := range paths {
-		cfg, err := readFile(path)
-		p.Merge(err)
-		if err == nil {
-			all = all.Merge(cfg)
-		}
+// or is *p, or nothing if there is none.
+func or[T any](p *T) T {
+	if p == nil {
+		var none T
+		return none
 	}
-	return all, p.Err("the configuration")
+	return *p
 }
 
-func readFile(path string) (Config, error) {
-	var cfg Config
-	src, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return cfg, fmt.Errorf("read configuration: %w", err)
-	}
-	parser := hclparse.NewParser()
-	file, diags := parser.ParseHCL(src, filepath.Base(path))
-	if !diags.HasErrors() {
-		diags = append(diags, gohcl.DecodeBody(file.Body, nil, &cfg)...)
-	}
-	return cfg, problems(path, diags)
-}
-
-// problems turns HCL's diagnostics into ours.
-func problems(path string, diags hcl.Diagnostics) error {
-	var fields []api.Field
-	for _, d := range diags {
-		if d.Severity != hcl.DiagError {
-			continue
+// With lays flags over the configuration. A data directory that depends on the
+// working directory is one of the command line, and means the one of now.
+func (c Config) With(f Flags) (Config, error) {
+	if f.DataDir != "" {
+		abs, err := filepath.Abs(f.DataDir)
+		if err != nil {
+			return c, err
 		}
-		f := api.Field{File: path, Message: d.Summary, Mend: strings.TrimSuffix(d.Detail, ".")}
-		if d.Subject != nil {
-			f.Line, f.Column = d.Subject.Start.Line, d.Subject.Start.Column
+		f.DataDir = abs
+	}
+	http, server := or(c.HTTP), or(c.Server)
+	c.places = c.places.clone()
+	for path, flag := range map[string]struct {
+		value string
+		into  *string
+	}{
+		"data_dir":            {f.DataDir, &c.DataDir},
+		"name":                {f.Name, &c.Name},
+		"log_level":           {f.LogLevel, &c.LogLevel},
+		"log_format":          {f.LogFormat, &c.LogFormat},
+		"http.address":        {f.HTTPAddress, &http.Address},
+		"server.raft_address": {f.RaftAddress, &server.RaftAddress},
+	} {
+		if flag.value != "" {
+			*flag.into = flag.value
+			c.places.forget(path)
 		}
-		fields = append(fields, f)
 	}
-	if len(fields) == 0 {
-		return nil
-	}
-	return &api.Error{Code: api.CodeInvalid, Message: path + " cannot be used", Fields: fields}
-}
-
-// Merge lays a later file over an earlier one.
-func (c Config) Merge(over Config) Config {
-	pick := func(a, b string) string {
-		if b != "" {
-			return b
-		}
-		return a
-	}
-	c.DataDir, c.Name = pick(c.DataDir, over.DataDir), pick(c.Name, over.Name)
-	c.LogLevel, c.LogFormat = pick(c.LogLevel, over.LogLevel), pick(c.LogFormat, over.LogFormat)
-	if over.HTTP != nil {
-		c.HTTP = over.HTTP
-	}
-	if over.Server != nil {
-		c.Server = over.Server
-	}
-	if over.Client != nil {
-		c.Client = over.Client
-	}
-	c.Plugins = append(append([]Plugin{}, c.Plugins...), over.Plugins...)
-	return c
+	c.HTTP, c.Server = &http, &server
+	return c, nil
 }
 
 // Dev makes the configuration one of a development agent: one server and one
@@ -160,13 +156,7 @@ func (c Config) Dev() Config {
 	if c.DataDir == "" {
 		c.DataDir = DefaultDevDataDir
 	}
-	server, client := Server{BootstrapExpect: 1}, Client{}
-	if c.Server != nil {
-		server = *c.Server
-	}
-	if c.Client != nil {
-		client = *c.Client
-	}
+	server, client := or(c.Server), or(c.Client)
 	server.Enabled, client.Enabled = true, true
 	c.Server, c.Client = &server, &client
 	for _, p := range c.Plugins {
@@ -177,91 +167,3 @@ func (c Config) Dev() Config {
 	c.Plugins = append(append([]Plugin{}, c.Plugins...), Plugin{ID: DevPlugin, Embedded: true})
 	return c
 }
-
-// Complete fills in the defaults and checks everything.
-func (c Config) Complete() (Config, error) {
-	set := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	set(&c.DataDir, DefaultDataDir)
-	set(&c.LogLevel, "info")
-	set(&c.LogFormat, "text")
-	http, server, client := HTTP{}, Server{}, Client{}
-	if c.HTTP != nil {
-		http = *c.HTTP
-	}
-	if c.Server != nil {
-		server = *c.Server
-	}
-	if c.Client != nil {
-		client = *c.Client
-	}
-	set(&http.Address, DefaultHTTPAddress)
-	set(&server.RaftAddress, DefaultRaftAddress)
-	if server.Enabled && server.BootstrapExpect == 0 {
-		server.BootstrapExpect = 1
-	}
-	if client.Enabled && len(client.Servers) == 0 && server.Enabled {
-		client.Servers = []string{"http://" + http.Address}
-	}
-	c.HTTP, c.Server, c.Client = &http, &server, &client
-	plugins := append([]Plugin{}, c.Plugins...)
-	for i := range plugins {
-		set(&plugins[i].Type, string(api.InstanceMonolith))
-		if plugins[i].Embedded {
-			set(&plugins[i].Root, filepath.Join(c.DataDir, plugins[i].ID))
-			set(&plugins[i].Socket, filepath.Join(c.DataDir, "run", plugins[i].ID+".sock"))
-		}
-	}
-	c.Plugins = plugins
-	return c, c.validate()
-}
-
-// maxSocket is the longest path of a unix socket.
-const maxSocket = 107
-
-func (c *Config) validate() error {
-	var p api.Problems
-	choice := func(path, got string, allowed ...string) {
-		for _, a := range allowed {
-			if got == a {
-				return
-			}
-		}
-		p.Addf(path, "use one of "+strings.Join(allowed, ", "), "is %q", got)
-	}
-	choice("log_level", c.LogLevel, "debug", "info", "warn", "error")
-	choice("log_format", c.LogFormat, "text", "json")
-	if !c.Server.Enabled && !c.Client.Enabled {
-		p.Add("server.enabled", "is false, and so is client.enabled: there is nothing to do", "set one of them, or run with --dev")
-	}
-	if c.Client.Enabled && len(c.Client.Servers) == 0 {
-		p.Add("client.servers", "is empty", `name the servers: ["http://10.0.0.1:7400"]`)
-	}
-	if c.Server.Enabled && c.Server.BootstrapExpect != 1 {
-		p.Addf("server.bootstrap_expect", "use 1: clusters of several servers come with a later version", "is %d", c.Server.BootstrapExpect)
-	}
-	seen := map[string]bool{}
-	for _, pl := range c.Plugins {
-		path := fmt.Sprintf("plugin[%q]", pl.ID)
-		p.Name(path, pl.ID)
-		if seen[pl.ID] {
-			p.Add(path, "is there twice", "rename one")
-		}
-		seen[pl.ID] = true
-		choice(path+".type", pl.Type, string(api.InstanceNode), string(api.InstanceController), string(api.InstanceMonolith))
-		switch {
-		case pl.Socket == "":
-			p.Add(path+".socket", "is missing", "give the path of the driver's socket, or set embedded = true for the local driver")
-		case len(pl.Socket) > maxSocket:
-			p.Addf(path+".socket", "choose a shorter path", "is longer than the %d bytes that a socket's path may have", maxSocket)
-		}
-		if pl.Root != "" && !pl.Embedded {
-			p.Add(path+".root", "only makes sense with embedded = true", "remove it")
-		}
-	}
-	return p.Err("the configuration")
-}
-

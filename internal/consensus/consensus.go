@@ -15,6 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/supervise"
+	"github.com/berth-dev/berth/internal/telemetry"
 )
 
 // Config says what one server's share in the consensus is made of.
@@ -33,6 +34,8 @@ type Config struct {
 	Tuning Tuning
 	// Lead runs while this server leads; leadership is its context.
 	Lead func(ctx context.Context) error
+	// Metrics measures commits; nil measures nothing.
+	Metrics *telemetry.Registry
 }
 
 // Tuning is raft's timers.
@@ -63,20 +66,15 @@ func New(cfg Config, store *state.Store, log *slog.Logger) (*Consensus, error) {
 	if err := p.Err("the consensus"); err != nil {
 		return nil, err
 	}
-	codec := command.NewCodec()
+	codec, sent := command.NewCodec(), &sentEntries{}
 	c := &Consensus{
 		cfg:     cfg,
 		log:     log,
 		store:   store,
-		fsm:     &fsm{store: store, codec: codec, log: log},
+		fsm:     &fsm{store: store, codec: codec, sent: sent, log: log},
 		started: make(chan struct{}),
 	}
-	c.proposer = newProposer(proposerConfig{
-		log:    log,
-		codec:  codec,
-		store:  store,
-		append: func(entry []byte) raft.ApplyFuture { return c.raft.Apply(entry, 0) },
-	})
+	c.proposer = newProposer(proposerConfig{log: log, codec: codec, store: store, raft: c, clock: machine(), sent: sent, measures: newMeasures(cfg.Metrics)})
 	return c, nil
 }
 
@@ -179,7 +177,7 @@ func (c *Consensus) lead(ctx context.Context) {
 func (c *Consensus) leadOnce(ctx context.Context) error {
 	ready := make(chan struct{})
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.proposer.run(ctx, c.barrier, ready) })
+	g.Go(func() error { return c.proposer.run(ctx, ready) })
 	g.Go(func() error {
 		select {
 		case <-ready:
@@ -191,29 +189,17 @@ func (c *Consensus) leadOnce(ctx context.Context) error {
 	return g.Wait()
 }
 
-// barrierTimeout bounds how long a barrier may wait to be queued.
-const barrierTimeout = 30 * time.Second
-
-func (c *Consensus) barrier() error { return c.raft.Barrier(barrierTimeout).Error() }
-
 // Propose writes the commands as one plan and returns the index of its commit.
+// Without an error, what the commands ask for is in the committed state, also
+// if it was there already.
 func (c *Consensus) Propose(ctx context.Context, commands ...command.Command) (uint64, error) {
-	plan := command.Plan(commands)
-	if err := plan.Validate(); err != nil {
-		return 0, err
-	}
-	encoded, err := plan.Encode()
-	if err != nil {
-		return 0, err
-	}
 	type answer struct {
 		index uint64
 		err   error
 	}
 	answered := make(chan answer, 1)
-	decide := func(state.View, time.Time) (command.Plan, error) { return plan, nil }
 	done := func(index uint64, err error) { answered <- answer{index, err} }
-	if _, err := c.proposer.decide(ctx, decide, encoded, done); err != nil {
+	if err := c.proposer.propose(ctx, commands, done); err != nil {
 		return 0, err
 	}
 	select {
@@ -229,8 +215,11 @@ func (c *Consensus) Propose(ctx context.Context, commands ...command.Command) (u
 // with the error that kept it out. Without an error done follows: when the
 // plan, and all that it was made on, is committed, or is not.
 func (c *Consensus) Decide(ctx context.Context, f func(state.View, time.Time) (command.Plan, error), done func(uint64, error)) (writes bool, err error) {
-	return c.proposer.decide(ctx, f, nil, done)
+	return c.proposer.decide(ctx, f, done)
 }
+
+// Now is command time: what a plan that is made now would be made with.
+func (c *Consensus) Now() time.Time { return c.proposer.now() }
 
 // View reads the committed state.
 func (c *Consensus) View() state.View { return c.store.View() }
@@ -270,3 +259,13 @@ func (c *Consensus) Barrier(ctx context.Context) error {
 	}
 	return nil
 }
+
+// barrierTimeout bounds how long a barrier may wait to be queued.
+const barrierTimeout = 30 * time.Second
+
+// The proposer's view of raft.
+
+func (c *Consensus) append(entry []byte) raft.ApplyFuture { return c.raft.Apply(entry, 0) }
+func (c *Consensus) verify() raft.Future                  { return c.raft.VerifyLeader() }
+func (c *Consensus) barrier() error                       { return c.raft.Barrier(barrierTimeout).Error() }
+func (c *Consensus) term() uint64                         { return c.raft.CurrentTerm() }

@@ -1,6 +1,10 @@
 package consensus
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/berth-dev/berth/internal/telemetry"
+)
 
 // Counters are what the proposer counts since the server started.
 type Counters struct {
@@ -16,4 +20,17 @@ type Counters struct {
 	// Drops is how often the overlay was dropped: once for each end of a
 	// leadership, and for each error of raft.
 	Drops atomic.Int64
+}
+
+// measures are what the proposer measures of each entry.
+type measures struct {
+	commits *telemetry.Durations
+	batches *telemetry.Sizes
+}
+
+func newMeasures(r *telemetry.Registry) measures {
+	return measures{
+		commits: r.Durations("berth_consensus_commit_seconds", "How long entries took from the leader's hand to their commit"),
+		batches: r.Sizes("berth_consensus_entry_plans", "How many plans an entry of the log carries"),
+	}
 }

@@ -2,9 +2,11 @@ package consensus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -48,7 +50,7 @@ func (c *Consensus) form(ctx context.Context) error {
 	members, err := c.cfg.Discover.Found(ctx, self)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // this server was to end
 		}
 		return fmt.Errorf("find the servers of the cluster: %w", err)
 	}
@@ -57,7 +59,11 @@ func (c *Consensus) form(ctx context.Context) error {
 		return err
 	}
 	c.log.Info("cluster forms", "servers", len(members))
-	if err := c.raft.BootstrapCluster(*configuration).Error(); err != nil {
+	err = c.raft.BootstrapCluster(*configuration).Error()
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return nil // the others were quicker, and have asked this server for its vote
+	}
+	if err != nil {
 		return fmt.Errorf("form the cluster: %w", err)
 	}
 	return nil
@@ -81,4 +87,11 @@ func firstConfiguration(self Member, members []Member) (*raft.Configuration, err
 		return nil, fmt.Errorf("found %d servers, and expected %d", len(members), self.Expect)
 	}
 	return &cfg, nil
+}
+
+// AloneTuning is raft's timers for a cluster of one server, which has nobody
+// to hear from before it may lead.
+func AloneTuning() Tuning {
+	const short = 50 * time.Millisecond
+	return Tuning{Heartbeat: short, Election: short, LeaderLease: short, Commit: short}
 }

@@ -17,6 +17,7 @@ import (
 type fsm struct {
 	store *state.Store
 	codec *command.Codec
+	sent  *sentEntries
 	log   *slog.Logger
 	// bytes counts what was applied since the last snapshot.
 	bytes atomic.Int64
@@ -29,7 +30,7 @@ type fsm struct {
 // be read stops the server: to go on would be to diverge from the others.
 func (f *fsm) Apply(l *raft.Log) any {
 	f.bytes.Add(int64(len(l.Data)))
-	entry, err := f.codec.Decode(l.Data)
+	entry, err := f.read(l.Data)
 	if err != nil {
 		panic(fmt.Errorf("log entry %d cannot be read, and this server must not go on: %w", l.Index, err))
 	}
@@ -44,11 +45,18 @@ func (f *fsm) Apply(l *raft.Log) any {
 	return err
 }
 
+// read reads an entry, unless it is one that this server has just made.
+func (f *fsm) read(data []byte) (*command.Entry, error) {
+	if entry := f.sent.find(data); entry != nil {
+		return entry, nil
+	}
+	return f.codec.Decode(data)
+}
+
 // Snapshot keeps the current moment; raft calls Persist while new entries are
 // applied.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	f.bytes.Store(0)
-	return moment{f.store.View()}, nil
+	return &moment{fsm: f, view: f.store.View(), bytes: f.bytes.Load()}, nil
 }
 
 // Restore replaces the state by a saved one.
@@ -63,18 +71,27 @@ func (f *fsm) Restore(r io.ReadCloser) (err error) {
 }
 
 // moment is one consistent view that raft writes to its snapshot store.
-type moment struct{ view state.View }
+type moment struct {
+	fsm   *fsm
+	view  state.View
+	bytes int64 // of the fsm's, that the view holds
+}
 
-// Persist writes the view.
-func (m moment) Persist(sink raft.SnapshotSink) error {
+// Persist writes the view. The log that it holds counts no more, once it is
+// written: a snapshot that failed is soon tried again.
+func (m *moment) Persist(sink raft.SnapshotSink) error {
 	if err := m.view.Save(sink); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
-	return sink.Close()
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	m.fsm.bytes.Add(-m.bytes)
+	return nil
 }
 
 // Release has nothing to release: a view is garbage when nobody holds it.
-func (moment) Release() {}
+func (*moment) Release() {}
 
 // recovered runs f and turns a panic into an error.
 func recovered(f func() error) (err error) {

@@ -45,7 +45,7 @@ func (l *raftLogger) Name() string                   { return l.name }
 func (l *raftLogger) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
 
 func (l *raftLogger) emit(level slog.Level, msg string, args []any) {
-	l.log.Log(context.Background(), level, msg, args...)
+	l.log.Log(context.Background(), level, msg, args...) //nolint:forbidigo,sloglint // raft passes no context, and its messages are its own
 }
 
 func (l *raftLogger) With(args ...any) hclog.Logger {

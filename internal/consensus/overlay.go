@@ -27,9 +27,10 @@ type overlay struct {
 	fork       *state.Tx
 	writes     int // of fork when the last plan was in it
 	clock      *clock
+	term       uint64 // raft's, in which the overlay is true
 	leadership string
 	sequence   uint64
-	last       state.EntryID // the newest draft's, or the last that was applied
+	last       state.EntryID // the newest entry's, or the last that was applied
 	// drafts are the entries that are not committed, oldest first. The first
 	// sent of them are with raft and take no more plans.
 	drafts []*draft
@@ -38,7 +39,8 @@ type overlay struct {
 	over   chan struct{} // closed when the overlay is dropped
 }
 
-// draft is an entry on its way.
+// draft is an entry on its way. Without plans it is none: then somebody only
+// waits to hear that this server still leads.
 type draft struct {
 	id, after state.EntryID
 	time      time.Time
@@ -47,28 +49,29 @@ type draft struct {
 	waiters   []Done
 }
 
-// planned is a plan that the fork has seen.
+// planned is a plan as every server will read it from the log, in both forms.
 type planned struct {
 	plan    command.Plan
 	encoded command.Encoded
-	time    time.Time
 }
 
-func newOverlay(store *state.Store) *overlay {
+func newOverlay(store *state.Store, term uint64, read func() reading) *overlay {
 	log := store.View().Log()
-	return &overlay{
-		fork:       store.Fork(),
-		clock:      newClock(log.Clock),
+	o := &overlay{
+		clock:      newClock(log.Clock, read),
+		term:       term,
 		leadership: rand.Text(),
 		last:       log.Last,
 		flush:      make(chan struct{}, 1),
 		over:       make(chan struct{}),
 	}
+	o.refork(store)
+	return o
 }
 
 // now is the command time for a plan: that of the entry that it would be in.
 func (o *overlay) now() time.Time {
-	if d := o.open(); d != nil {
+	if d := o.open(); d != nil && len(d.plans) > 0 {
 		return d.time
 	}
 	return o.clock.now()
@@ -86,31 +89,42 @@ func (o *overlay) open() *draft {
 	return d
 }
 
-// add puts a plan, which the fork has seen, into the newest entry.
-func (o *overlay) add(it planned, done Done) {
+// add puts a plan, which the fork has seen, into the newest entry. now is the
+// command time that it was planned with.
+func (o *overlay) add(it planned, now time.Time, done Done) {
 	d := o.open()
 	if d == nil {
+		d = o.draft()
+	}
+	if len(d.plans) == 0 {
 		o.sequence++
-		d = &draft{id: state.EntryID{Leadership: o.leadership, Sequence: o.sequence}, after: o.last, time: it.time}
+		d.id, d.after, d.time = state.EntryID{Leadership: o.leadership, Sequence: o.sequence}, o.last, now
 		o.last = d.id
-		o.clock.stamp(it.time)
-		o.drafts = append(o.drafts, d)
 	}
 	d.plans = append(d.plans, it)
 	d.bytes += len(it.encoded)
+	d.waiters = append(d.waiters, done)
 	o.writes = o.fork.Writes()
+	o.wake()
+}
+
+// join lets done wait until all that the overlay holds is known to be true. An
+// entry that raft has already does not tell: it may have been committed before
+// another server took over, and the overlay be out of date since.
+func (o *overlay) join(done Done) {
+	d := o.open()
+	if d == nil {
+		d = o.draft()
+	}
 	d.waiters = append(d.waiters, done)
 	o.wake()
 }
 
-// join lets done wait for the newest entry. It answers false if there is none.
-func (o *overlay) join(done Done) bool {
-	if len(o.drafts) == 0 {
-		return false
-	}
-	d := o.drafts[len(o.drafts)-1]
-	d.waiters = append(d.waiters, done)
-	return true
+// draft begins a new draft.
+func (o *overlay) draft() *draft {
+	d := &draft{}
+	o.drafts = append(o.drafts, d)
+	return d
 }
 
 // next takes the oldest draft that can be sent now, or nil.
@@ -136,21 +150,21 @@ func (o *overlay) finished(store *state.Store, sound bool) {
 	o.wake()
 }
 
-// repair undoes what a plan that failed has written, if anything. Commands
-// check before they write, so that is rare: a plan whose second command was
-// refused, or one that panicked. The fork is made again from the committed
-// state and the plans that are on their way. It answers an error if they do
-// not apply again, after which the overlay is of no use.
+// dirty reports whether a plan that was not added has written to the fork.
+func (o *overlay) dirty() bool { return o.fork.Writes() != o.writes }
+
+// repair undoes what a plan that failed has written. Commands check before
+// they write, so that is rare: a plan whose second command was refused, or one
+// that panicked. The fork is made again from the committed state and the plans
+// that are on their way. It answers an error if they do not apply again, after
+// which the overlay is of no use.
 func (o *overlay) repair(store *state.Store) error {
-	if o.fork.Writes() == o.writes {
-		return nil
-	}
 	o.refork(store)
 	last := o.fork.Log().Last
 	// Of what is on its way, raft may have applied the first already.
 	rest := o.drafts
 	for i, d := range o.drafts {
-		if d.id == last {
+		if len(d.plans) > 0 && d.id == last {
 			rest = o.drafts[i+1:]
 		}
 	}

@@ -20,14 +20,19 @@ const retryBarrier = 100 * time.Millisecond
 // of raft the overlay is dropped, a barrier shows what came true, and planning
 // starts again from there. ready is closed when plans are taken for the first
 // time.
-func (p *proposer) run(ctx context.Context, barrier func() error, ready chan<- struct{}) error {
+func (p *proposer) run(ctx context.Context, ready chan<- struct{}) error {
 	for first := true; ctx.Err() == nil; {
-		if err := barrier(); err != nil {
+		term := p.raft.term()
+		err := p.raft.barrier()
+		if err == nil && p.raft.term() != term {
+			err = errTerm
+		}
+		if err != nil {
 			p.log.Warn("barrier failed", "error", err)
 			supervise.Sleep(ctx, retryBarrier)
 			continue
 		}
-		o := p.begin()
+		o := p.begin(term)
 		if first {
 			close(ready)
 			first = false
@@ -37,10 +42,15 @@ func (p *proposer) run(ctx context.Context, barrier func() error, ready chan<- s
 	return nil
 }
 
-// sentDraft is an entry that raft has.
+// errTerm: the leadership in which the overlay was made has ended. This server
+// may lead again already, and others have written in between.
+var errTerm = errors.New("leadership has changed")
+
+// sentDraft is a draft that raft has; wait answers what came of it.
 type sentDraft struct {
 	*draft
-	future raft.ApplyFuture
+	wait  func() (index uint64, err error)
+	began time.Time
 }
 
 // serve sends drafts and answers them until ctx ends or the overlay is
@@ -69,7 +79,8 @@ func (p *proposer) send(ctx context.Context, o *overlay, sent chan<- sentDraft) 
 		d := o.next()
 		p.mu.Unlock()
 		if d != nil {
-			sent <- sentDraft{d, p.submit(d)}
+			began := time.Now()
+			sent <- sentDraft{d, p.submit(o, d), began}
 			continue
 		}
 		select {
@@ -82,66 +93,93 @@ func (p *proposer) send(ctx context.Context, o *overlay, sent chan<- sentDraft) 
 	}
 }
 
-func (p *proposer) submit(d *draft) raft.ApplyFuture {
-	plans := make([]command.Encoded, len(d.plans))
-	for i, it := range d.plans {
-		plans[i] = it.encoded
+// submit hands a draft to raft.
+func (p *proposer) submit(o *overlay, d *draft) func() (uint64, error) {
+	if len(d.plans) == 0 {
+		return p.confirm(o)
 	}
-	entry, err := command.EncodeEntry(d.id, d.after, d.time, plans)
+	encoded, plans := make([]command.Encoded, len(d.plans)), make([]command.Plan, len(d.plans))
+	for i, it := range d.plans {
+		encoded[i], plans[i] = it.encoded, it.plan
+	}
+	entry, err := command.EncodeEntry(d.id, d.after, d.time, encoded)
 	if err != nil {
-		return failedFuture{err}
+		return func() (uint64, error) { return 0, failed(err) }
 	}
 	p.Entries.Add(1)
 	p.Bytes.Add(int64(len(entry)))
-	return p.append(entry)
+	p.sent.add(entry, &command.Entry{ID: d.id, After: d.after, Time: d.time, Plans: plans, Bytes: len(entry)})
+	future := p.raft.append(entry)
+	return func() (uint64, error) {
+		defer p.sent.remove(entry)
+		if err := future.Error(); err != nil {
+			return 0, lost(err)
+		}
+		if err, ok := future.Response().(error); ok {
+			return 0, failed(err)
+		}
+		return future.Index(), nil
+	}
 }
 
-// collect waits for each entry in turn and answers its plans. At the first
-// error the overlay is dropped; the entries behind are void or lost, and each
-// gets its own answer.
-func (p *proposer) collect(o *overlay, sent <-chan sentDraft) {
-	failed := false
-	for s := range sent {
-		err := s.future.Error()
-		if err == nil {
-			err, _ = s.future.Response().(error)
+// confirm asks whether this server has led without a break since the overlay
+// was made, so that the overlay is the state of the cluster.
+func (p *proposer) confirm(o *overlay) func() (uint64, error) {
+	future := p.raft.verify()
+	return func() (uint64, error) {
+		err := future.Error()
+		if err == nil && p.raft.term() != o.term {
+			err = errTerm
 		}
-		if err != nil && !failed {
-			failed = true
+		if err != nil {
+			return 0, api.Errorf(api.CodeUnavailable, "nothing was written: %v", err)
+		}
+		return p.store.View().Index(), nil
+	}
+}
+
+// collect waits for each draft in turn and answers who waits for it. At the
+// first error the overlay is dropped; the entries behind are void or lost, and
+// each gets its own answer.
+func (p *proposer) collect(o *overlay, sent <-chan sentDraft) {
+	sound := true
+	for s := range sent {
+		index, err := s.wait()
+		if err != nil && sound {
+			sound = false
 			p.log.Warn("entry was not committed", "entry", s.id.Sequence, "error", err)
 			p.drop(o)
 		}
-		p.mu.Lock()
-		o.finished(p.store, !failed)
-		p.mu.Unlock()
-		if err != nil {
-			s.answer(0, outcome(err))
-			continue
+		if err == nil && len(s.plans) > 0 {
+			p.commits.Observe(time.Since(s.began))
+			p.batches.Observe(len(s.plans))
 		}
-		s.answer(s.future.Index(), nil)
+		p.mu.Lock()
+		o.finished(p.store, sound)
+		p.mu.Unlock()
+		s.answer(index, err)
 	}
 }
 
-// outcome tells who proposed whether the plan can still come true.
-func outcome(err error) error {
+// lost tells who proposed whether an entry that raft did not commit can still
+// come true. Where raft had it, it can: even an entry that the log store
+// failed to write may be found there after a restart.
+func lost(err error) error {
 	switch {
-	case errors.Is(err, command.ErrVoid), errors.Is(err, raft.ErrNotLeader),
-		errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress),
+		errors.Is(err, raft.ErrEnqueueTimeout):
 		return api.Errorf(api.CodeUnavailable, "nothing was written: %v", err)
-	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown),
-		errors.Is(err, raft.ErrAbortedByRestore):
-		return api.Errorf(api.CodeUncertain, "it is not known whether this was written: %v", err)
 	}
-	var e *api.Error
-	if errors.As(err, &e) {
+	return api.Errorf(api.CodeUncertain, "it is not known whether this was written: %v", err)
+}
+
+// failed tells who proposed why an entry has changed nothing, on any server.
+func failed(err error) error {
+	if errors.Is(err, command.ErrVoid) {
+		return api.Errorf(api.CodeUnavailable, "nothing was written: %v", err)
+	}
+	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
 	}
-	return api.Errorf(api.CodeInternal, "the entry failed: %v", err)
+	return errFault()
 }
-
-// failedFuture is an entry that never got to raft.
-type failedFuture struct{ err error }
-
-func (f failedFuture) Error() error  { return f.err }
-func (f failedFuture) Response() any { return nil }
-func (f failedFuture) Index() uint64 { return 0 }

@@ -14,8 +14,13 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-// maxQueued is how many plans may wait for their commit. Who comes then waits.
-const maxQueued = 8192
+const (
+	// maxQueued is how many plans may wait for their commit. Who comes then waits.
+	maxQueued = 8192
+	// maxPlanBytes bounds one plan in the log's form. The log takes 64 MiB an
+	// entry, and an error of the log would cost the leadership.
+	maxPlanBytes = 32 << 20
+)
 
 // Decision plans with the overlay in its turn: nothing is written between what
 // it reads and what it answers. now is the command time of the entry that the
@@ -34,14 +39,30 @@ type proposer struct {
 
 	mu      sync.Mutex // guards all below, and whatever overlay holds
 	overlay *overlay   // nil while this server does not lead
+	astray  bool       // the wall clock is far from command time, and that was said
 	Counters
 }
 
 type proposerConfig struct {
-	log    *slog.Logger
-	codec  *command.Codec
-	store  *state.Store
-	append func([]byte) raft.ApplyFuture
+	log   *slog.Logger
+	codec *command.Codec
+	store *state.Store
+	raft  raftLog
+	clock func() reading
+	sent  *sentEntries
+	measures
+}
+
+// raftLog is what the proposer needs of raft.
+type raftLog interface {
+	// append puts an entry into the log. Entries keep the order of the calls.
+	append(entry []byte) raft.ApplyFuture
+	// verify asks the other servers whether this one still leads.
+	verify() raft.Future
+	// barrier waits until all entries so far are applied.
+	barrier() error
+	// term is the number of the current leadership among all servers.
+	term() uint64
 }
 
 func newProposer(cfg proposerConfig) *proposer {
@@ -51,105 +72,152 @@ func newProposer(cfg proposerConfig) *proposer {
 	}
 }
 
-// decide plans with f. It answers an error if the plan is not on its way; else
-// done is called. encoded is the plan in the log's form where the caller has
-// it already.
-func (p *proposer) decide(ctx context.Context, f Decision, encoded command.Encoded, done Done) (writes bool, err error) {
+// propose proposes commands that do not depend on the overlay. What can be
+// done before their turn is.
+func (p *proposer) propose(ctx context.Context, plan command.Plan, done Done) error {
+	var it planned
+	err := recovered(func() (err error) {
+		it, err = p.prepare(plan)
+		return err
+	})
+	if err != nil {
+		return p.refused(err)
+	}
+	_, err = p.enqueue(ctx, func(state.View, time.Time) (planned, error) { return it, nil }, done)
+	return err
+}
+
+// decide proposes what f plans with the overlay.
+func (p *proposer) decide(ctx context.Context, f Decision, done Done) (writes bool, err error) {
+	return p.enqueue(ctx, func(v state.View, now time.Time) (planned, error) {
+		plan, err := f(v, now)
+		if err != nil || len(plan) == 0 {
+			return planned{}, err
+		}
+		return p.prepare(plan)
+	}, done)
+}
+
+// prepare checks a plan, brings it into the log's form, and reads it back: the
+// overlay must see what every server will read, where an empty list may have
+// become none, and a plan that cannot be read must never get into the log.
+func (p *proposer) prepare(plan command.Plan) (planned, error) {
+	if err := plan.Validate(); err != nil {
+		return planned{}, err
+	}
+	encoded, err := plan.Encode()
+	if err != nil {
+		return planned{}, err
+	}
+	if len(encoded) > maxPlanBytes {
+		return planned{}, api.Errorf(api.CodeTooLarge,
+			"what is to be written has %d bytes, more than the %d that are possible", len(encoded), maxPlanBytes)
+	}
+	plan, err = p.codec.DecodePlan(encoded)
+	if err != nil {
+		return planned{}, err
+	}
+	return planned{plan: plan, encoded: encoded}, nil
+}
+
+// enqueue plans when there is room. It answers an error if the plan is not on
+// its way; else done is called.
+func (p *proposer) enqueue(ctx context.Context, f func(state.View, time.Time) (planned, error), done Done) (writes bool, err error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return false, api.Errorf(api.CodeUnavailable, "the queue of writes is full: %v", context.Cause(ctx))
 	}
-	answer := func(index uint64, err error) {
+	writes, err = p.plan(f, func(index uint64, err error) {
 		<-p.slots
 		done(index, err)
-	}
-	fate, err := p.plan(f, encoded, answer)
+	})
 	if err != nil {
 		<-p.slots
 		return false, p.refused(err)
 	}
-	if fate == settled {
-		answer(p.store.View().Index(), nil)
-	}
-	return fate == written, nil
+	return writes, nil
 }
 
-// fate is where a plan went.
-type fate int
-
-const (
-	written fate = iota // into an entry
-	joined              // it writes nothing; the answer comes with what it rests on
-	settled             // it writes nothing, and all that it rests on is committed
-)
-
 // plan runs f on the overlay and keeps what it answers. done is called, sooner
-// or later, unless the plan's fate is settled or there is an error.
-func (p *proposer) plan(f Decision, encoded command.Encoded, done Done) (fate, error) {
+// or later, unless there is an error.
+func (p *proposer) plan(f func(state.View, time.Time) (planned, error), done Done) (writes bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.overlay
 	if o == nil {
-		return settled, errNotLeading()
+		return false, errNotLeading()
 	}
-	var it planned
-	err := recovered(func() (err error) {
-		it, err = p.try(o, f, encoded)
-		return err
-	})
-	switch {
-	case err != nil:
-		if broken := o.repair(p.store); broken != nil {
-			p.log.Error("overlay is broken", "error", broken)
-			p.dropLocked(o)
-		}
-		return settled, err
-	case it.encoded != nil:
-		p.Plans.Add(1)
-		o.add(it, done)
-		return written, nil
-	case o.join(done):
-		return joined, nil
-	}
-	return settled, nil
-}
-
-// try plans, and applies the plan to the fork. The answer has no encoded form
-// if nothing was written.
-func (p *proposer) try(o *overlay, f Decision, encoded command.Encoded) (planned, error) {
 	now := o.now()
 	o.fork.At(now)
-	plan, err := f(o.fork.View, now)
-	if err != nil || len(plan) == 0 {
-		return planned{}, err
+	var it planned
+	err = recovered(func() (err error) {
+		it, err = p.try(o, f, now)
+		return err
+	})
+	if err != nil {
+		p.undo(o, err)
+		return false, err
 	}
-	if err := p.codec.Allowed(plan, o.fork.View); err != nil {
-		return planned{}, err
-	}
-	if encoded == nil {
-		if encoded, err = plan.Encode(); err != nil {
-			return planned{}, err
+	if !o.dirty() {
+		if len(it.plan) > 0 {
+			p.Unchanged.Add(1)
 		}
+		o.join(done)
+		return false, nil
 	}
-	before := o.fork.Writes()
-	if err := plan.Apply(o.fork); err != nil {
+	p.Plans.Add(1)
+	o.add(it, now, done)
+	p.tellTime(o)
+	return true, nil
+}
+
+// try plans, and applies the plan to the fork.
+func (p *proposer) try(o *overlay, f func(state.View, time.Time) (planned, error), now time.Time) (planned, error) {
+	it, err := f(o.fork.View, now)
+	if err != nil {
 		return planned{}, err
 	}
-	if o.fork.Writes() == before {
-		p.Unchanged.Add(1)
-		return planned{}, nil
+	if err := p.codec.Allowed(it.plan, o.fork.View); err != nil {
+		return planned{}, err
 	}
-	return planned{plan: plan, encoded: encoded, time: now}, nil
+	return it, it.plan.Apply(o.fork)
+}
+
+// undo takes out of the fork what a plan that failed has written. After a
+// panic nobody knows what it has.
+func (p *proposer) undo(o *overlay, err error) {
+	var fault *panicError
+	if !o.dirty() && !errors.As(err, &fault) {
+		return
+	}
+	if broken := o.repair(p.store); broken != nil {
+		p.log.Error("overlay is broken", "error", broken)
+		p.dropLocked(o)
+	}
+}
+
+// tellTime says once when the wall clock and command time part, and when they
+// are together again.
+func (p *proposer) tellTime(o *overlay) {
+	ahead := o.clock.astray()
+	if (ahead != 0) == p.astray {
+		return
+	}
+	p.astray = ahead != 0
+	if p.astray {
+		p.log.Error("wall clock has moved, and command time follows slowly", "ahead", ahead)
+		return
+	}
+	p.log.Info("wall clock and command time agree again")
 }
 
 // refused counts the error of a plan, and keeps a panic's text in the log.
 func (p *proposer) refused(err error) error {
-	var fault *panicError
-	if errors.As(err, &fault) {
+	if fault, ok := errors.AsType[*panicError](err); ok {
 		p.Panics.Add(1)
 		p.log.Error("plan panicked", "error", fault, "stack", fault.stack)
-		return api.Errorf(api.CodeInternal, "a fault of Berth kept this from being written; the server's log says more")
+		return errFault()
 	}
 	if api.CodeOf(err) == api.CodeConflict {
 		p.Conflicts.Add(1)
@@ -163,11 +231,25 @@ func (p *proposer) leading() bool {
 	return p.overlay != nil
 }
 
+// now is the command time that a plan would be made with.
+func (p *proposer) now() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.overlay != nil {
+		return p.overlay.now()
+	}
+	wall, last := p.clock().wall, p.store.View().Log().Clock
+	if last.After(wall) {
+		return last
+	}
+	return wall
+}
+
 // begin starts a leadership: the overlay is the committed state, and the first
 // entry will be planned on the last one that was applied. The caller has put a
 // barrier into the log, so nothing older can still come.
-func (p *proposer) begin() *overlay {
-	o := newOverlay(p.store)
+func (p *proposer) begin(term uint64) *overlay {
+	o := newOverlay(p.store, term, p.clock)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.overlay = o
@@ -204,4 +286,8 @@ func (p *proposer) dropCurrent() {
 
 func errNotLeading() error {
 	return api.Errorf(api.CodeUnavailable, "nothing was written: this server does not lead the cluster")
+}
+
+func errFault() error {
+	return api.Errorf(api.CodeInternal, "a fault of Berth kept this from being written; the server's log says more")
 }

@@ -3,9 +3,9 @@
 // runner, which alone knows of waiting, order, retries, panics and leadership.
 //
 // Controllers never do I/O, never read a clock, and never call each other: what
-// one writes, another finds unsettled. Invariant: whatever is pending is
-// reconciled again whenever anything that its last reconciliation read has
-// changed; no wake-up is lost.
+// one writes, another finds unsettled. Invariant: whatever waits is reconciled
+// again whenever anything that its last reconciliation read has changed; no
+// wake-up is lost. What failed is tried again with backoff.
 package controller
 
 import (

@@ -4,9 +4,10 @@ import "sync"
 
 // event is something that a loop must hear of.
 type event struct {
-	kind kind
-	key  Key
-	err  error
+	kind  kind
+	key   Key
+	index uint64 // of the commit, if a plan was committed
+	err   error
 }
 
 type kind int

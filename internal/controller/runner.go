@@ -2,14 +2,10 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 )
@@ -18,6 +14,8 @@ import (
 type Log interface {
 	// View reads the committed state.
 	View() state.View
+	// Now is command time.
+	Now() time.Time
 	// Decide plans on the overlay, in turn with everybody who writes. It
 	// returns when the plan is in the overlay, or with what kept it out, and
 	// says whether the plan writes anything. done is called once, unless there
@@ -37,8 +35,11 @@ type Stats struct {
 	Conflicts atomic.Int64
 	// Useless counts plans that would have changed nothing. Zero in health.
 	Useless atomic.Int64
-	// Waiting is the number of keys that wait.
+	// Waiting is the number of keys that are not settled.
 	Waiting atomic.Int64
+	// Backoffs counts how often a key had to wait after an error, or because its
+	// plans led nowhere.
+	Backoffs atomic.Int64
 }
 
 // Runner drives one controller while its server leads.
@@ -53,6 +54,9 @@ type Runner struct {
 	ctl Controller
 	log Log
 	out *slog.Logger
+	// Measure is called before every Reconcile, and what it returns after it. It
+	// is set before Run, or left nil.
+	Measure func() (done func())
 	Stats
 }
 
@@ -88,226 +92,4 @@ func (r *Runner) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// loop is one run of a runner. One goroutine owns all but the inbox.
-type loop struct {
-	*Runner
-	ctx      context.Context //nolint:containedctx // it is the run itself
-	keys     map[Key]*item
-	queue    []*item
-	inbox    *inbox
-	watchers sync.WaitGroup
-}
-
-// item is one key that is not settled.
-type item struct {
-	key Key
-	// busy: queued, or with the proposer.
-	busy     bool
-	failures int
-	// stop ends the goroutine that waits for the key, if one does.
-	stop context.CancelFunc
-}
-
-// handle takes one event.
-func (l *loop) handle(e event) {
-	switch e.kind {
-	case scan:
-		l.scan()
-	case wake:
-		if it := l.keys[e.key]; it != nil && !it.busy {
-			l.enqueue(it)
-		}
-	case proposed:
-		l.proposed(e)
-	}
-}
-
-// scan looks for keys that are new, and for the next time that there may be any.
-func (l *loop) scan() {
-	w := state.NewWatch()
-	v := l.log.View().Watching(w)
-	if v.Recovering() {
-		l.forgetAll()
-	} else {
-		for k := range l.ctl.Pending(v) {
-			if l.keys[k] == nil {
-				it := &item{key: k}
-				l.keys[k] = it
-				l.enqueue(it)
-			}
-		}
-	}
-	l.watchers.Go(func() {
-		if w.Wait(l.ctx) == nil {
-			l.inbox.post(event{kind: scan})
-		}
-	})
-}
-
-func (l *loop) forgetAll() {
-	for k, it := range l.keys {
-		if !it.busy {
-			it.unwatch()
-			delete(l.keys, k)
-		}
-	}
-}
-
-func (l *loop) enqueue(it *item) {
-	it.unwatch()
-	it.busy = true
-	l.queue = append(l.queue, it)
-}
-
-func (it *item) unwatch() {
-	if it.stop != nil {
-		it.stop()
-		it.stop = nil
-	}
-}
-
-// step reconciles one key.
-func (l *loop) step(it *item) {
-	it.busy = false
-	w := state.NewWatch()
-	v := l.log.View().Watching(w)
-	if v.Recovering() {
-		delete(l.keys, it.key)
-		return
-	}
-	now := commandTime(v)
-	plan, err := l.reconcile(v, now, it.key)
-	switch {
-	case err != nil:
-		l.failed(it, err)
-	case len(plan.Commands) > 0:
-		l.propose(it)
-	case len(plan.Waits) == 0 && plan.Wake.IsZero():
-		delete(l.keys, it.key)
-	default:
-		it.failures = 0
-		l.wait(it, w, plan.Wake, now)
-	}
-}
-
-// commandTime is the time to reconcile with outside of an entry.
-func commandTime(v state.View) time.Time {
-	now := time.Now().UTC().Round(0)
-	if clock := v.Log().Clock; clock.After(now) {
-		return clock
-	}
-	return now
-}
-
-// propose plans the key on the overlay.
-func (l *loop) propose(it *item) {
-	it.busy = true
-	planned := 0
-	decide := func(v state.View, now time.Time) (command.Plan, error) {
-		if v.Recovering() {
-			return nil, nil
-		}
-		plan, err := l.reconcile(v, now, it.key)
-		planned = len(plan.Commands)
-		return plan.Commands, err
-	}
-	key := it.key
-	writes, err := l.log.Decide(l.ctx, decide, func(_ uint64, err error) {
-		l.inbox.post(event{kind: proposed, key: key, err: err})
-	})
-	switch {
-	case err != nil:
-		l.inbox.post(event{kind: proposed, key: key, err: err})
-	case writes:
-		l.Plans.Add(1)
-		it.failures = 0
-	default:
-		// What is on its way has settled the key, or will. done comes when it
-		// is committed; if that is not the end of it, go slowly.
-		it.failures++
-		if planned > 0 {
-			l.Useless.Add(1)
-		}
-	}
-}
-
-// proposed hears what became of a plan. Whatever it was, the key starts over:
-// there may be a next step.
-func (l *loop) proposed(e event) {
-	it := l.keys[e.key]
-	if it == nil {
-		return
-	}
-	it.busy = false
-	if e.err != nil {
-		if api.CodeOf(e.err) == api.CodeConflict {
-			l.Conflicts.Add(1)
-		}
-		l.failed(it, e.err)
-		return
-	}
-	if it.failures > 1 {
-		l.later(it)
-		return
-	}
-	l.enqueue(it)
-}
-
-// failed tries the key again with backoff. What fails is a fault, or the end
-// of leadership, in which case the loop ends anyway.
-func (l *loop) failed(it *item, err error) {
-	it.failures++
-	if l.ctx.Err() == nil && api.CodeOf(err) != api.CodeUnavailable {
-		l.Errors.Add(1)
-		l.out.Error("reconciliation failed", "key", string(it.key), "failures", it.failures, "error", err)
-	}
-	l.later(it)
-}
-
-// Between tries of a key that fails.
-const (
-	firstRetry = 10 * time.Millisecond
-	lastRetry  = 30 * time.Second
-)
-
-func (l *loop) later(it *item) {
-	d := lastRetry
-	if it.failures < 12 {
-		d = min(lastRetry, firstRetry<<it.failures)
-	}
-	l.wait(it, nil, time.Time{}.Add(d), time.Time{})
-}
-
-// wait wakes the key when what was read changes, or at wake; now is the
-// present in the same clock.
-func (l *loop) wait(it *item, w *state.Watch, until, now time.Time) {
-	ctx, stop := context.WithCancel(l.ctx)
-	it.stop = stop
-	if !until.IsZero() {
-		ctx, stop = context.WithTimeout(ctx, max(0, until.Sub(now)))
-		first := it.stop
-		it.stop = func() { stop(); first() }
-	}
-	key := it.key
-	l.watchers.Go(func() {
-		if w != nil {
-			_ = w.Wait(ctx) // the end of ctx is a reason to look, too
-		} else {
-			<-ctx.Done()
-		}
-		l.inbox.post(event{kind: wake, key: key})
-	})
-}
-
-// reconcile calls the controller and turns a panic into an error.
-func (l *loop) reconcile(v state.View, now time.Time, k Key) (plan Plan, err error) {
-	l.Reconciles.Add(1)
-	defer func() {
-		if p := recover(); p != nil {
-			plan, err = Plan{}, fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-		}
-	}()
-	return l.ctl.Reconcile(v, now, k)
 }

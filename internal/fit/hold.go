@@ -11,57 +11,52 @@ import (
 func Hold(want *api.Attachment, holders []*api.Attachment) string {
 	for _, h := range holders {
 		if reason := beside(want, h); reason != "" {
+			return fmt.Sprintf("allocation %s of job %s on node %s holds it%s", h.AllocID.Short(), h.JobID, h.NodeID, reason)
+		}
+	}
+	return ""
+}
+
+// beside says why two attachments cannot hold one volume together: it must be
+// allowed by the access modes of both. None of them allows less than another
+// in every way, so there is no stricter one to ask.
+func beside(want, h *api.Attachment) string {
+	if want.AttachmentMode != h.AttachmentMode {
+		return fmt.Sprintf(" as %s, and this request is for a %s", h.AttachmentMode, want.AttachmentMode)
+	}
+	for _, mode := range []api.AccessMode{want.AccessMode, h.AccessMode} {
+		if reason := forbids(mode, want, h); reason != "" {
 			return reason
 		}
 	}
 	return ""
 }
 
-func beside(want, h *api.Attachment) string {
-	if want.AttachmentMode != h.AttachmentMode {
-		return holds(h, fmt.Sprintf("as %s, and this request is for a %s", h.AttachmentMode, want.AttachmentMode))
+// forbids says why an access mode does not allow two attachments of one
+// volume. A publication is made with the access mode of whoever came first, so
+// a mode for readers allows no writer, not even on the same node.
+func forbids(mode api.AccessMode, want, h *api.Attachment) string {
+	if mode.Exclusive() {
+		return fmt.Sprintf(", and access mode %s allows one allocation", mode)
 	}
-	switch mode := stricter(want.AccessMode, h.AccessMode); mode {
-	case api.SingleNodeSingleWriter:
-		return holds(h, "and its access mode allows one allocation")
-	case api.SingleNodeWriter:
-		if want.NodeID != h.NodeID {
-			return holds(h, "and its access mode allows one node")
-		}
-		if want.Writes() && h.Writes() {
-			return holds(h, "for writing, and its access mode allows one writer")
-		}
-	case api.SingleNodeReaderOnly, api.SingleNodeMultiWriter:
-		if want.NodeID != h.NodeID {
-			return holds(h, "and its access mode allows one node")
-		}
+	var oneNode, readers, oneWriter bool
+	switch mode {
+	case api.SingleNodeWriter, api.SingleNodeReaderOnly, api.SingleNodeSingleWriter: // exclusive
+	case api.SingleNodeMultiWriter:
+		oneNode = true
 	case api.MultiNodeReaderOnly:
-		if want.Writes() || h.Writes() {
-			return holds(h, "and its access mode allows readers only")
-		}
+		readers = true
 	case api.MultiNodeSingleWriter:
-		if want.Writes() && h.Writes() {
-			return holds(h, "for writing, and its access mode allows one writer")
-		}
+		oneWriter = true
 	case api.MultiNodeMultiWriter:
 	}
-	return ""
-}
-
-func holds(h *api.Attachment, why string) string {
-	return fmt.Sprintf("allocation %s of job %s on node %s holds it %s", h.AllocID.Short(), h.JobID, h.NodeID, why)
-}
-
-// stricter is the one of two access modes that allows less; what is in use
-// together must satisfy both.
-func stricter(a, b api.AccessMode) api.AccessMode {
-	for _, mode := range []api.AccessMode{
-		api.SingleNodeSingleWriter, api.SingleNodeWriter, api.SingleNodeReaderOnly,
-		api.SingleNodeMultiWriter, api.MultiNodeReaderOnly, api.MultiNodeSingleWriter,
-	} {
-		if a == mode || b == mode {
-			return mode
-		}
+	switch {
+	case oneNode && want.NodeID != h.NodeID:
+		return fmt.Sprintf(", and access mode %s allows one node", mode)
+	case readers && (want.Writes() || h.Writes()):
+		return fmt.Sprintf(", and access mode %s allows readers only", mode)
+	case oneWriter && want.Writes() && h.Writes():
+		return fmt.Sprintf(" for writing, and access mode %s allows one writer", mode)
 	}
-	return api.MultiNodeMultiWriter
+	return ""
 }

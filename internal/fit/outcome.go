@@ -26,8 +26,9 @@ func Judge(kind api.OperationKind, code string) Verdict {
 	case "OK":
 		return Verdict{Done: true, Certain: true}
 	case "NOT_FOUND":
-		if kind == api.OperationDelete {
-			// The volume is gone, which is what was asked for.
+		if kind == api.OperationDelete || kind == api.OperationUnpublish {
+			// The volume is gone, or the node that it was attached to, which is
+			// what was asked for. Unpublish is called when the node has let go.
 			return Verdict{Done: true, Certain: true}
 		}
 		return Verdict{Certain: true, Retry: worthRepeating(kind)}
@@ -41,6 +42,24 @@ func Judge(kind api.OperationKind, code string) Verdict {
 		// whatever else: the plugin may have died in the middle of it.
 		return Verdict{Retry: true}
 	}
+}
+
+// linger is how long a call that has passed its deadline is left to end.
+const linger = 30 * time.Second
+
+// Lingers is until when a call may still be running, at the plugin or behind
+// it, that was answered with a code at some time; zero if its own answer came.
+func Lingers(code string, deadline, answered time.Time) time.Time {
+	switch code {
+	case "DEADLINE_EXCEEDED", "CANCELLED", "UNAVAILABLE", "ABORTED":
+		// Nobody waited any longer, the plugin went away, or it is busy with an
+		// earlier call.
+		if answered.After(deadline) {
+			deadline = answered
+		}
+		return deadline.Add(linger)
+	}
+	return time.Time{}
 }
 
 // worthRepeating tells the calls that are repeated even after a refusal for
@@ -71,7 +90,11 @@ func Backoff(subject string, failures int) time.Duration {
 	for i := 1; i < failures && d < lastBackoff; i++ {
 		d *= 2
 	}
-	d = min(d, lastBackoff)
-	share := time.Duration(spread(fmt.Sprintf("%s/%d", subject, failures)) % 1024)
-	return d + d/4*share/1024
+	return spreadOut(min(d, lastBackoff), fmt.Sprintf("%s/%d", subject, failures))
+}
+
+// spreadOut makes a wait longer by up to a quarter, by the name of what waits.
+func spreadOut(d time.Duration, name string) time.Duration {
+	share := int64(spread(name) % 1024)
+	return d + time.Duration(int64(d/4)*share/1024)
 }

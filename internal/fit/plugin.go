@@ -41,6 +41,19 @@ func (p Plugin) Known() bool {
 	return slices.ContainsFunc(p.instances, func(i *api.Instance) bool { return i.Driver != "" })
 }
 
+// Unknown says why a plugin is not known.
+func (p Plugin) Unknown() string {
+	if len(p.instances) == 0 {
+		return fmt.Sprintf("no node runs plugin %s", p.ID)
+	}
+	i := p.instances[0]
+	reason := i.Reason
+	if reason == "" {
+		reason = "it has not answered yet"
+	}
+	return fmt.Sprintf("plugin %s has never been healthy: on node %s, %s", p.ID, i.NodeID, reason)
+}
+
 // ControllerMissing reports whether the plugin says that it has a controller
 // service, and no instance that serves it was ever seen. Whether volumes must
 // be attached is then not known.

@@ -44,27 +44,29 @@ func Reachable(accessible []api.Topology, node api.Topology) bool {
 	return slices.ContainsFunc(accessible, func(t api.Topology) bool { return within(t, node) })
 }
 
-// within reports whether every segment of t is the node's too. Keys compare
-// without regard to case (CSI spec, Topology).
+// within reports whether every segment of t is the node's too.
 func within(t, node api.Topology) bool {
 	for k, v := range t {
-		if segment(node, k) != v {
+		if !has(node, k, v) {
 			return false
 		}
 	}
 	return true
 }
 
-func segment(t api.Topology, key string) string {
-	if v, ok := t[key]; ok {
-		return v
+// has reports whether a topology has a segment. Keys compare without regard to
+// case (CSI spec, Topology); where one is there twice, either will do, so that
+// the order of the map does not matter.
+func has(t api.Topology, key, value string) bool {
+	if v, ok := t[key]; ok && v == value {
+		return true
 	}
 	for k, v := range t {
-		if strings.EqualFold(k, key) {
-			return v
+		if v == value && strings.EqualFold(k, key) {
+			return true
 		}
 	}
-	return ""
+	return false
 }
 
 // Overlay is a volume's mount options with a request's laid over them: the

@@ -28,6 +28,9 @@ type Config struct {
 	Name string
 	// Version is GetPluginInfo's vendor_version.
 	Version string
+	// MaxVolumes is how many volumes the orchestrator may have on the node at
+	// once, NodeGetInfo's max_volumes_per_node; 0 leaves it to the orchestrator.
+	MaxVolumes int64
 }
 
 // Limits of the CSI specification.
@@ -60,6 +63,9 @@ func (c Config) validate() error {
 	}
 	if c.Version == "" || len(c.Version) > maxNameLength {
 		p.Addf("version", "give 1 to 128 bytes, such as 1.0.0", "is %q", c.Version)
+	}
+	if c.MaxVolumes < 0 {
+		p.Addf("max_volumes", "give how many volumes the node may have, or 0 for no limit", "is %d", c.MaxVolumes)
 	}
 	return p.Err("the local driver's config")
 }

@@ -49,6 +49,8 @@ func TestNew_EachFieldHasItsRules(t *testing.T) {
 		"PlainPath":         {func(c *localdriver.Config) { c.Endpoint = "/run/csi.sock" }, ""},
 		"OwnName":           {func(c *localdriver.Config) { c.Name = "disk.example.com" }, ""},
 		"LongestNode":       {func(c *localdriver.Config) { c.NodeID = strings.Repeat("n", 63) }, ""},
+		"FewVolumes":        {func(c *localdriver.Config) { c.MaxVolumes = 16 }, ""},
+		"NegativeVolumes":   {func(c *localdriver.Config) { c.MaxVolumes = -1 }, "max_volumes"},
 		"NoRoot":            {func(c *localdriver.Config) { c.Root = "" }, "root"},
 		"RootOfEverything":  {func(c *localdriver.Config) { c.Root = "/tmp/.." }, "root"},
 		"NoEndpoint":        {func(c *localdriver.Config) { c.Endpoint = "" }, "endpoint"},

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/berth-dev/berth/internal/localdriver/filesystem"
 	"github.com/berth-dev/berth/internal/localdriver/record"
 )
 
@@ -25,6 +24,13 @@ func (c *controller) ControllerGetCapabilities(context.Context, *csi.ControllerG
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_VOLUME_CONDITION,
 	}
 	response := &csi.ControllerGetCapabilitiesResponse{}
 	for _, rpc := range rpcs {
@@ -52,33 +58,21 @@ func (c *controller) readPlan(r *csi.CreateVolumeRequest) (plan, error) {
 	if err := readName(p.name); err != nil {
 		return p, err
 	}
-	var err error
-	if p.fsType, err = readCapabilities(r.GetVolumeCapabilities()); err != nil {
+	if err := p.readCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return p, err
 	}
+	var err error
 	if p.size, err = readSize(r.GetCapacityRange()); err != nil {
 		return p, err
 	}
-	if err := readParameters(r.GetParameters()); err != nil {
+	if err := p.readParameters(r.GetParameters()); err != nil {
 		return p, err
 	}
-	if len(r.GetMutableParameters()) > 0 {
-		return p, refuse(codes.InvalidArgument, "mutable_parameters are not offered")
+	if err := onlyKnown("mutable_parameters", r.GetMutableParameters()); err != nil {
+		return p, err
 	}
-	if r.GetVolumeContentSource() != nil {
-		return p, refuse(codes.InvalidArgument, "volume_content_source is not offered: volumes start empty")
-	}
-	if p.size.wanted {
-		return p, nil
-	}
-	if p.fsType != "" {
-		return p, refuse(codes.InvalidArgument,
-			"a volume without a capacity is a plain directory and holds no %s; ask for a capacity or leave fs_type out", p.fsType)
-	}
-	for _, capability := range r.GetVolumeCapabilities() {
-		if err := directoryFlags(capability.GetMount().GetMountFlags()); err != nil {
-			return p, err
-		}
+	if p.source, err = readSource(r.GetVolumeContentSource()); err != nil {
+		return p, err
 	}
 	return p, nil
 }
@@ -100,18 +94,14 @@ func (c *controller) ValidateVolumeCapabilities(_ context.Context, r *csi.Valida
 	if len(r.GetVolumeCapabilities()) == 0 {
 		return nil, refuse(codes.InvalidArgument, "volume_capabilities are missing")
 	}
-	id, ok := record.ParseID(r.GetVolumeId())
-	if !ok {
-		return nil, refuse(codes.NotFound, "volume %q does not exist", r.GetVolumeId())
-	}
-	rec, err := c.volumes.find(id)
+	rec, err := c.volumes.known(r.GetVolumeId())
 	if err != nil {
 		return nil, err
 	}
 	response := &csi.ValidateVolumeCapabilitiesResponse{}
 	if err := confirm(rec, r); err != nil {
 		response.Message = err.Error()
-		return response, nil
+		return response, nil //nolint:nilerr // it is the answer
 	}
 	response.Confirmed = &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext:      r.GetVolumeContext(),
@@ -131,19 +121,61 @@ func confirm(rec record.Volume, r *csi.ValidateVolumeCapabilitiesRequest) error 
 			return err
 		}
 	}
-	return readParameters(r.GetParameters())
+	p := plan{block: rec.Content == record.Block}
+	if err := p.readParameters(r.GetParameters()); err != nil {
+		return err
+	}
+	if p.kind != "" && !p.block && p.kind != rec.Content {
+		return refuse(codes.FailedPrecondition, "volume %s is a %s, not a %s", rec.ID, rec.Content, p.kind)
+	}
+	if problem := fsMismatch(rec.Body, p.fsType); problem != "" {
+		return refuse(codes.FailedPrecondition, "volume %s does not fit: %s", rec.ID, problem)
+	}
+	return nil
+}
+
+// ControllerGetVolume tells of one volume what ListVolumes tells of all.
+func (c *controller) ControllerGetVolume(ctx context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+	if err := required("volume_id", r.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	rec, err := c.volumes.known(r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	condition, err := c.volumes.condition(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeResponse{
+		Volume: c.volume(rec), Status: &csi.ControllerGetVolumeResponse_VolumeStatus{VolumeCondition: condition},
+	}, nil
+}
+
+func (c *controller) ControllerExpandVolume(ctx context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+	if err := required("volume_id", r.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	want, err := readSize(r.GetCapacityRange())
+	if err != nil {
+		return nil, err
+	}
+	if !want.wanted {
+		return nil, refuse(codes.InvalidArgument, "capacity_range is missing")
+	}
+	capacity, onNode, err := c.volumes.expand(ctx, r.GetVolumeId(), want)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: capacity, NodeExpansionRequired: onNode}, nil
 }
 
 // ListVolumes lists in the order of keys; the token is the key to go on from,
 // and stays good when that volume is deleted.
-func (c *controller) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	limit := int(r.GetMaxEntries())
-	if limit < 0 {
-		return nil, refuse(codes.InvalidArgument, "max_entries is negative")
-	}
-	start, ok := record.ParseKey(r.GetStartingToken())
-	if !ok && r.GetStartingToken() != "" {
-		return nil, refuse(codes.Aborted, "starting_token is not one of this driver's; start again without it")
+func (c *controller) ListVolumes(ctx context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	limit, start, err := readPage(r.GetMaxEntries(), r.GetStartingToken())
+	if err != nil {
+		return nil, err
 	}
 	response := &csi.ListVolumesResponse{}
 	for _, rec := range c.volumes.store.List() {
@@ -154,36 +186,43 @@ func (c *controller) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (
 			response.NextToken = string(keyOf(rec))
 			break
 		}
-		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{Volume: c.volume(rec)})
+		condition, err := c.volumes.condition(ctx, rec)
+		if err != nil {
+			return nil, err
+		}
+		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{
+			Volume: c.volume(rec), Status: &csi.ListVolumesResponse_VolumeStatus{VolumeCondition: condition},
+		})
 	}
 	return response, nil
 }
 
 func (c *controller) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	if err := readParameters(r.GetParameters()); err != nil {
-		return nil, err
-	}
-	var fsType filesystem.Type
+	p := plan{size: size{wanted: true}}
 	if capabilities := r.GetVolumeCapabilities(); len(capabilities) > 0 {
-		var err error
-		if fsType, err = readCapabilities(capabilities); err != nil {
+		if err := p.readCapabilities(capabilities); err != nil {
 			// Of a volume that is not offered, there is room for none.
-			return &csi.GetCapacityResponse{}, nil
+			return &csi.GetCapacityResponse{}, nil //nolint:nilerr // 0 is the answer
 		}
+	}
+	if err := p.readParameters(r.GetParameters()); err != nil {
+		return nil, err
 	}
 	if t := r.GetAccessibleTopology(); t != nil && !covers(t, c.volumes.node) {
 		return &csi.GetCapacityResponse{}, nil
+	}
+	p.size.wanted = p.kind != record.Directory
+	content, err := p.content(c.volumes.subvolumes())
+	if err != nil {
+		return &csi.GetCapacityResponse{}, nil //nolint:nilerr // as above
 	}
 	available, err := c.volumes.available()
 	if err != nil {
 		return nil, err
 	}
-	if fsType == "" {
-		fsType = filesystem.Types()[0]
-	}
 	return &csi.GetCapacityResponse{
 		AvailableCapacity: available,
-		MinimumVolumeSize: wrapperspb.Int64(fsType.MinSize()),
+		MinimumVolumeSize: wrapperspb.Int64(smallest(content, p.fsType)),
 	}, nil
 }
 
@@ -193,5 +232,20 @@ func (c *controller) volume(rec record.Volume) *csi.Volume {
 		VolumeId:           rec.ID,
 		CapacityBytes:      rec.Capacity,
 		AccessibleTopology: []*csi.Topology{topology(c.volumes.node)},
+		ContentSource:      contentSource(rec.Source),
 	}
+}
+
+func contentSource(s *record.Source) *csi.VolumeContentSource {
+	switch {
+	case s == nil:
+		return nil
+	case s.Snapshot != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.Snapshot},
+		}}
+	}
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+		Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: s.Volume},
+	}}
 }

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/berth-dev/berth/internal/localdriver"
+	"github.com/berth-dev/berth/internal/localdriver/filesystem"
+	"github.com/berth-dev/berth/internal/localdriver/record"
 )
 
 // life is a volume's whole life as a list of calls, so that it can be cut
@@ -24,98 +26,200 @@ type life struct {
 	id      string
 	staging string
 	target  string
+	calls   []call
+}
+
+// call is one of them, with what must be true after it.
+type call struct {
+	name  string
+	make  func() error
+	check func()
 }
 
 func newLife(r *rig, k kind) *life {
-	return &life{r: r, k: k, staging: r.staging("pg"), target: r.target("pg")}
-}
-
-// The calls in their order.
-const (
-	callCreate = iota
-	callStage
-	callPublish
-	callUnpublish
-	callUnstage
-	callDelete
-	calls
-)
-
-func (l *life) call(number int) error {
-	c := capability(writer, l.k.fsType, "noatime")
-	switch number {
-	case callCreate:
-		response, err := l.r.CreateVolume(l.r.t.Context(), l.k.createRequest("pg"))
-		if err == nil {
-			l.id = response.GetVolume().GetVolumeId()
-		}
-		return err
-	case callStage:
-		return l.r.stage(l.id, l.staging, c)
-	case callPublish:
-		// Read-only, so that there is a moment at which the mount is there and
-		// is not yet what was asked for.
-		return l.r.publish(l.id, l.staging, l.target, true, c)
-	case callUnpublish:
-		return l.r.unpublish(l.id, l.target)
-	case callUnstage:
-		return l.r.unstage(l.id, l.staging)
+	l := &life{r: r, k: k, id: idOf("pg"), staging: r.staging("pg"), target: r.target("pg")}
+	l.calls = []call{
+		{"create", l.create, nil},
+		{"stage", l.stage, l.wantStaged},
+		{"publish", l.publish, l.wantPublished},
+		{"snapshot in use", func() error { return l.snapshot("in use") }, nil},
+		{"expand", l.expand, nil},
+		{"grow", l.grow, nil},
+		{"unpublish", l.unpublish, l.wantNoTarget},
+		{"unstage", l.unstage, l.wantNoLeaks},
+		{"stage again", l.stage, l.wantGrown},
+		{"unstage again", l.unstage, l.wantNoLeaks},
+		{"snapshot", func() error { return l.snapshot("idle") }, nil},
+		{"restore", func() error { return r.copyOf(k, "restored", record.Source{Snapshot: idOf("idle")}) }, l.wantRestored},
+		{"delete restored", func() error { return r.remove(idOf("restored")) }, nil},
+		{"delete snapshot", func() error { return r.dropSnapshot(idOf("idle")) }, nil},
+		{"delete snapshot in use", func() error { return r.dropSnapshot(idOf("in use")) }, nil},
+		{"delete", func() error { return r.remove(l.id) }, l.wantNoFiles},
 	}
-	return l.r.remove(l.id)
+	return l
 }
 
-// check looks at what must be true after a call.
-func (l *life) check(number int) {
+func (l *life) create() error {
+	_, err := l.r.CreateVolume(l.r.t.Context(), l.k.createRequest("pg"))
+	if status.Code(err) == codes.AlreadyExists {
+		return nil // it was expanded since
+	}
+	return err
+}
+
+func (l *life) stage() error { return l.r.stage(l.id, l.staging, l.k.capability("noatime")) }
+
+// publish is read-only, so that there is a moment at which the mount is there
+// and is not yet what was asked for, and so that a directory can be copied.
+func (l *life) publish() error {
+	return l.r.publish(l.id, l.staging, l.target, true, l.k.capability("noatime"))
+}
+
+func (l *life) unpublish() error { return l.r.unpublish(l.id, l.target) }
+
+func (l *life) unstage() error { return l.r.unstage(l.id, l.staging) }
+
+// snapshot takes one, if the volume can be copied like that.
+func (l *life) snapshot(name string) error {
+	err := l.r.snapshot(l.id, name)
+	if l.k.block && name == "in use" && status.Code(err) == codes.FailedPrecondition {
+		return nil
+	}
+	return err
+}
+
+func (l *life) expand() error {
+	if l.k.size == 0 {
+		return nil
+	}
+	return l.r.expand(l.id, l.k.size+16*mib)
+}
+
+// grow is done by the next staging where this process may not do it now.
+func (l *life) grow() error {
+	if l.k.size == 0 {
+		return nil
+	}
+	err := l.r.grow(l.id, l.target, l.k.size+16*mib)
+	if l.k.fsType == "ext4" && !filesystem.Ext4.GrowsMounted() && status.Code(err) == codes.FailedPrecondition {
+		return nil
+	}
+	return err
+}
+
+func (l *life) wantStaged() {
 	t := l.r.t
 	t.Helper()
-	switch number {
-	case callStage:
-		write(t, filepath.Join(l.staging, "file"), "data")
-		var st unix.Statfs_t
-		if err := unix.Statfs(l.staging, &st); err != nil || st.Flags&unix.ST_NOATIME == 0 {
-			t.Errorf("staged with flags %#x (%v), noatime is missing", st.Flags, err)
-		}
-	case callPublish:
-		wantFile(t, filepath.Join(l.target, "file"), "data")
-		if err := os.WriteFile(filepath.Join(l.target, "file"), nil, 0o644); !errors.Is(err, unix.EROFS) {
-			t.Errorf("write to a read-only target: %v, want %v", err, unix.EROFS)
-		}
-	case callUnpublish:
-		if _, err := os.Lstat(l.target); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("target after unpublish: %v, want it gone", err)
-		}
-	case callUnstage:
-		if leaks := l.r.leaks(); len(leaks) > 0 {
-			t.Errorf("left behind by unstage: %v", leaks)
-		}
-	case callDelete:
-		if files := l.r.files(); len(files) > 0 {
-			t.Errorf("left behind by delete: %v", files)
-		}
+	if l.k.block {
+		return
 	}
+	write(t, filepath.Join(l.staging, "file"), "data")
+	var st unix.Statfs_t
+	if err := unix.Statfs(l.staging, &st); err != nil || st.Flags&unix.ST_NOATIME == 0 {
+		t.Errorf("staged with flags %#x (%v), noatime is missing", st.Flags, err)
+	}
+}
+
+func (l *life) wantPublished() {
+	t := l.r.t
+	t.Helper()
+	file, want := filepath.Join(l.target, "file"), unix.EROFS
+	if l.k.block {
+		file, want = l.target, unix.EPERM
+	} else {
+		wantFile(t, file, "data")
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString("more")
+		f.Close()
+		letGo()
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("write to a read-only target: %v, want %v", err, want)
+	}
+}
+
+func (l *life) wantNoTarget() {
+	if _, err := os.Lstat(l.target); !errors.Is(err, fs.ErrNotExist) {
+		l.r.t.Errorf("target after unpublish: %v, want it gone", err)
+	}
+}
+
+func (l *life) wantNoLeaks() {
+	if leaks := l.r.leaks(); len(leaks) > 0 {
+		l.r.t.Errorf("left behind by unstage: %v", leaks)
+	}
+}
+
+// wantGrown looks whether the file system has followed its volume.
+func (l *life) wantGrown() {
+	t := l.r.t
+	t.Helper()
+	if l.k.block {
+		return
+	}
+	wantFile(t, filepath.Join(l.staging, "file"), "data")
+	if l.k.fsType == "" {
+		return
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(l.staging, &st); err != nil {
+		t.Fatal(err)
+	}
+	if size, least := int64(st.Blocks)*st.Frsize, l.k.size+4*mib; l.k.fsType != "xfs" && size < least {
+		t.Errorf("the file system has %d bytes after it grew, want at least %d", size, least)
+	}
+}
+
+// wantRestored looks into the copy of the snapshot.
+func (l *life) wantRestored() {
+	r, t := l.r, l.r.t
+	t.Helper()
+	id, staging := idOf("restored"), r.staging("restored")
+	must(t, "stage the copy", r.stage(id, staging, l.k.capability()), codes.OK)
+	if !l.k.block {
+		wantFile(t, filepath.Join(staging, "file"), "data")
+	}
+	must(t, "unstage the copy", r.unstage(id, staging), codes.OK)
+	// What the kernel remembers of the copy does not keep the original away.
+	must(t, "stage the original", l.stage(), codes.OK)
+	must(t, "unstage the original", l.unstage(), codes.OK)
+}
+
+func (l *life) wantNoFiles() {
+	if files := l.r.files(); len(files) > 0 {
+		l.r.t.Errorf("left behind by delete: %v", files)
+	}
+}
+
+// number is the place of a call.
+func (l *life) number(name string) int {
+	return slices.IndexFunc(l.calls, func(c call) bool { return c.name == name })
 }
 
 // from makes the calls from number on. All must succeed, a call that meets the
 // driver's own settling after a start is repeated.
 func (l *life) from(number int) {
-	t := l.r.t
-	t.Helper()
-	for ; number < calls; number++ {
-		l.succeed(number)
-		l.check(number)
+	l.r.t.Helper()
+	for _, c := range l.calls[number:] {
+		l.succeed(c)
 	}
 }
 
-func (l *life) succeed(number int) {
+func (l *life) succeed(c call) {
 	t := l.r.t
 	t.Helper()
 	waitFor(t, "the volume to be free", func() bool {
-		err := l.call(number)
+		err := c.make()
 		if err != nil && status.Code(err) != codes.Aborted {
-			t.Fatalf("call %d: %v", number, err)
+			t.Fatalf("%s: %v", c.name, err)
 		}
 		return err == nil
 	})
+	if c.check != nil {
+		c.check()
+	}
 }
 
 // untilKilled makes the calls until the driver kills itself, and returns the
@@ -124,31 +228,57 @@ func (l *life) untilKilled(step string) (number int) {
 	t := l.r.t
 	t.Helper()
 	child := l.r.spawn(step)
-	for number = range calls {
-		err := l.call(number)
+	for number, c := range l.calls {
+		err := c.make()
 		if status.Code(err) == codes.Unavailable {
 			l.r.awaitKilled(child)
 			return number
 		}
-		must(t, "call before the crash", err, codes.OK)
-		l.check(number)
+		must(t, c.name+" before the crash", err, codes.OK)
+		if c.check != nil {
+			c.check()
+		}
 	}
 	t.Fatalf("the driver never came to %q", step)
 	return 0
 }
 
+// passes reports whether a volume of the kind ever comes to the step.
+func passes(k kind, step string) bool {
+	mounted := k.fsType != ""
+	later := k.fsType == "ext4" && !filesystem.Ext4.GrowsMounted()
+	switch step {
+	case "stage: attached", "grow: device resized":
+		return k.image()
+	case "stage: formatted", "stage: formatting recorded", "copy: source frozen", "copy: source thawed":
+		return mounted
+	case "stage: file system grown":
+		return later
+	case "grow: file system grown":
+		return mounted && !later
+	case "stage: mounted", "publish: flags set":
+		return !k.block
+	case "expand: recorded", "expand: content enlarged":
+		return k.size > 0
+	case "copy: made":
+		return k.disk != "btrfs"
+	}
+	return true
+}
+
 // eachCrash runs a test for every step of every kind of volume.
-func eachCrash(t *testing.T, test func(t *testing.T, l *life, step string)) {
-	// A directory is neither attached nor formatted.
-	imageOnly := []string{"stage: attached", "stage: formatted", "stage: formatting recorded"}
-	for _, k := range kinds() {
+func eachCrash(t *testing.T, kinds []kind, test func(t *testing.T, l *life, step string)) {
+	if testing.Short() {
+		kinds = []kind{ext4} // each kind takes half a minute
+	}
+	for _, k := range kinds {
 		for _, step := range localdriver.Steps() {
-			if !k.image() && slices.Contains(imageOnly, step) {
+			if !passes(k, step) {
 				continue
 			}
 			t.Run(k.name+"/"+strings.ReplaceAll(step, ": ", "_"), func(t *testing.T) {
 				t.Parallel()
-				test(t, newLife(newRig(t), k), step)
+				test(t, newLife(newRigOn(t, k.disk), k), step)
 			})
 		}
 	}
@@ -156,7 +286,7 @@ func eachCrash(t *testing.T, test func(t *testing.T, l *life, step string)) {
 
 func TestCrash_RepeatedCallFinishes(t *testing.T) {
 	t.Parallel()
-	eachCrash(t, func(_ *testing.T, l *life, step string) {
+	eachCrash(t, allKinds(), func(_ *testing.T, l *life, step string) {
 		number := l.untilKilled(step)
 		l.r.start()
 		l.from(number)
@@ -165,20 +295,22 @@ func TestCrash_RepeatedCallFinishes(t *testing.T) {
 
 func TestCrash_OppositeCallsUndo(t *testing.T) {
 	t.Parallel()
-	eachCrash(t, func(_ *testing.T, l *life, step string) {
+	eachCrash(t, []kind{directory, ext4}, func(_ *testing.T, l *life, step string) {
 		number := l.untilKilled(step)
 		l.r.start()
-		if number == callCreate {
+		switch l.calls[number].name {
+		case "create", "restore", "snapshot", "snapshot in use":
 			// The orchestrator learns the id only by asking again.
-			l.succeed(callCreate)
+			l.succeed(l.calls[number])
 		}
-		for _, undo := range []int{callUnpublish, callUnstage, callDelete} {
+		for _, undo := range []string{
+			"unpublish", "unstage", "delete restored", "delete snapshot", "delete snapshot in use", "delete",
+		} {
 			// What the deletion has already removed answers NOT_FOUND.
-			if number == callDelete && undo != callDelete {
+			if l.calls[number].name == "delete" && strings.HasPrefix(undo, "un") {
 				continue
 			}
-			l.succeed(undo)
-			l.check(undo)
+			l.succeed(l.calls[l.number(undo)])
 		}
 	})
 }
@@ -186,13 +318,16 @@ func TestCrash_OppositeCallsUndo(t *testing.T) {
 // A machine that loses power keeps the records and loses mounts and devices.
 func TestCrash_RebootInTheMiddle(t *testing.T) {
 	t.Parallel()
-	eachCrash(t, func(_ *testing.T, l *life, step string) {
+	eachCrash(t, []kind{ext4, device}, func(_ *testing.T, l *life, step string) {
 		number := l.untilKilled(step)
 		l.r.reboot()
 		l.r.start()
-		if number > callCreate && number < callDelete {
-			// The workload comes back and wants its volume.
-			number = callStage
+		// The workload comes back and wants its volume.
+		switch again := l.number("stage again"); {
+		case number >= l.number("stage") && number < again:
+			number = l.number("stage")
+		case number > again && number <= l.number("unstage again"):
+			number = again
 		}
 		l.from(number)
 	})
@@ -209,9 +344,33 @@ func TestCrash_DriverFinishesOrUndoesByItself(t *testing.T) {
 			waitFor(t, "the volume to be made", func() bool { return len(l.r.listed()) == 1 })
 			stop()
 
-			l.untilKilled("delete: recorded")
+			l.untilKilled("snapshot: recorded")
 			l.r.start()
-			waitFor(t, "the volume to be deleted", func() bool { return len(l.r.files()) == 0 })
+			waitFor(t, "the snapshot to be taken back", func() bool { return len(l.r.files()) == 2 })
+			for _, undo := range []string{"unpublish", "unstage"} {
+				l.succeed(l.calls[l.number(undo)])
+			}
 		})
 	}
+}
+
+func TestCrash_DeletionIsFinishedByTheNextStart(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds() {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.killedDeleting(k)
+			r.start()
+			waitFor(t, "the volume to be deleted", func() bool { return len(r.files()) == 0 })
+		})
+	}
+}
+
+// killedDeleting leaves a volume whose deletion has only been recorded.
+func (r *rig) killedDeleting(k kind) {
+	r.t.Helper()
+	child := r.spawn("delete: recorded")
+	must(r.t, "delete", r.remove(r.create(k, "pg")), codes.Unavailable)
+	r.awaitKilled(child)
 }

@@ -11,74 +11,72 @@ import (
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/berth-dev/berth/internal/localdriver/clone"
 	"github.com/berth-dev/berth/internal/localdriver/filesystem"
 	"github.com/berth-dev/berth/internal/localdriver/record"
 )
-
-// plan is what CreateVolume was asked for, with every choice made.
-type plan struct {
-	name string
-	size size
-	// fsType is empty where the request left it to the driver.
-	fsType filesystem.Type
-	// here: the volume may be made on this node.
-	here bool
-}
 
 // create makes a volume, or finds the one that an earlier call with the same
 // name has made.
 func (v *volumes) create(ctx context.Context, p plan) (record.Volume, error) {
 	id := record.ID{Key: record.KeyOf(p.name), Node: v.node}
+	if running := v.copies.find(v.dir(id.Key)); running != nil {
+		if err := running.wait(ctx); err != nil {
+			return record.Volume{}, err
+		}
+	}
 	end, err := v.calls.begin(id.Key)
 	if err != nil {
 		return record.Volume{}, err
 	}
-	defer end()
-	rec, err := v.store.Get(id.Key)
+	rec, fresh, err := v.begun(ctx, id, p)
+	if err != nil || rec.State == record.Ready {
+		end()
+		return rec, err
+	}
+	finish := func(ctx context.Context, progress *clone.Progress) error {
+		defer end()
+		err := v.finishCreate(ctx, rec, progress)
+		if fresh {
+			err = v.takeBack(ctx, rec, err)
+		}
+		return err
+	}
+	if rec.Source == nil {
+		err = finish(ctx, nil)
+	} else {
+		err = v.copies.start(ctx, v.dir(id.Key), finish).wait(ctx)
+	}
+	if err != nil {
+		return rec, err
+	}
+	return v.find(id)
+}
+
+// begun is the record of the volume that is asked for: of one that is there,
+// or, fresh, of one that is to be made.
+func (v *volumes) begun(ctx context.Context, id record.ID, p plan) (rec record.Volume, fresh bool, err error) {
+	rec, err = v.store.Get(id.Key)
 	if err == nil && rec.State == record.Deleting {
 		// Its deletion was cut off. The new volume must not find its data.
 		if err := v.finishDelete(ctx, rec); err != nil {
-			return rec, err
+			return rec, false, err
 		}
 		err = record.ErrNotFound
 	}
-	switch {
-	case errors.Is(err, record.ErrNotFound):
-		return v.createNew(ctx, id, p)
-	case err != nil:
-		return rec, err
+	if errors.Is(err, record.ErrNotFound) {
+		rec, err = v.beginNew(id, p)
+		return rec, true, err
 	}
-	if err := p.compatible(rec); err != nil {
-		return rec, err
+	if err == nil {
+		err = p.compatible(rec)
 	}
-	if rec.State == record.Creating {
-		return v.finishCreate(rec)
-	}
-	return rec, nil
+	return rec, false, err
 }
 
-// compatible reports whether a volume that exists is what is asked for.
-func (p plan) compatible(rec record.Volume) error {
-	problem := ""
-	switch {
-	case rec.Name != p.name:
-		problem = fmt.Sprintf("it was made for the name %q", rec.Name)
-	case !p.here:
-		problem = "it is on a node that the accessibility requirements leave out"
-	case p.size.wanted && rec.Content == record.Directory:
-		problem = "it is a plain directory without a capacity"
-	case p.size.wanted && (rec.Capacity < p.size.required || p.size.limit > 0 && rec.Capacity > p.size.limit):
-		problem = fmt.Sprintf("its capacity is %d bytes", rec.Capacity)
-	case p.fsType != "" && (rec.FileSystem == nil || rec.FileSystem.Type != string(p.fsType)):
-		problem = fmt.Sprintf("it does not hold %s", p.fsType)
-	default:
-		return nil
-	}
-	return refuse(codes.AlreadyExists, "volume %s exists and does not fit: %s", rec.ID, problem)
-}
-
-func (v *volumes) createNew(ctx context.Context, id record.ID, p plan) (record.Volume, error) {
+func (v *volumes) beginNew(id record.ID, p plan) (record.Volume, error) {
 	if !p.here {
 		return record.Volume{}, refuse(codes.ResourceExhausted,
 			"this driver makes volumes on node %s only, which is not in the accessibility requirements", v.node)
@@ -88,49 +86,47 @@ func (v *volumes) createNew(ctx context.Context, id record.ID, p plan) (record.V
 		// new nor taken back with a creation that fails.
 		return record.Volume{}, refuse(codes.FailedPrecondition, "%s is there without a record; move it away", v.dir(id.Key))
 	}
-	rec := record.Volume{ID: id.String(), Name: p.name, State: record.Creating, Content: record.Directory}
-	if p.size.wanted {
-		fsType := p.fsType
-		if fsType == "" {
-			fsType = filesystem.Types()[0]
+	rec := record.Volume{ID: id.String(), Name: p.name, State: record.Creating, Source: p.source}
+	var err error
+	if p.source == nil {
+		rec.Body, err = p.body(v.subvolumes())
+	} else {
+		var from original
+		if from, err = v.original(*p.source); err == nil {
+			rec.Body, err = p.copyOf(from.body)
 		}
-		capacity, err := p.size.choose(fsType)
-		if err != nil {
-			return rec, err
-		}
-		if err := v.provides(fsType, capacity); err != nil {
-			return rec, err
-		}
-		rec.Content = record.Image
-		rec.Capacity = capacity
-		rec.FileSystem = &record.FileSystem{Type: string(fsType), UUID: newUUID()}
+	}
+	if err != nil {
+		return rec, err
+	}
+	if err := v.provides(rec.Body); err != nil {
+		return rec, err
 	}
 	if err := v.put(rec); err != nil {
 		return rec, err
 	}
 	v.passed(createRecorded)
-	made, err := v.finishCreate(rec)
-	if err != nil {
-		// Nobody knows the volume yet, so what was begun can be taken back. If
-		// even that fails, the record stays for the next call or start.
-		err = errors.Join(err, v.finishDelete(context.WithoutCancel(ctx), rec))
-		return rec, err
-	}
-	v.log.Info("volume created", "volume", made.ID, "name", made.Name, "content", made.Content, "capacity", made.Capacity)
-	return made, nil
+	return rec, nil
 }
 
-// provides reports whether this node can make such an image now.
-func (v *volumes) provides(fsType filesystem.Type, capacity int64) error {
-	if err := v.tools.Ready(fsType); err != nil {
-		return refuse(codes.FailedPrecondition, "%v", err)
+// provides reports whether this node can make and use such a volume now.
+func (v *volumes) provides(b record.Body) error {
+	if b.FileSystem != nil {
+		if err := v.tools.Ready(filesystem.Type(b.FileSystem.Type)); err != nil {
+			return refuse(codes.FailedPrecondition, "%v", err)
+		}
 	}
+	return v.hasRoom(b.Capacity)
+}
+
+// hasRoom reports whether this node has so many bytes left.
+func (v *volumes) hasRoom(wanted int64) error {
 	available, err := v.available()
 	if err != nil {
 		return err
 	}
-	if capacity > available {
-		return refuse(codes.ResourceExhausted, "%d bytes are asked for, and node %s has %d left", capacity, v.node, available)
+	if wanted > available {
+		return refuse(codes.ResourceExhausted, "%d bytes are asked for, and node %s has %d left", wanted, v.node, available)
 	}
 	return nil
 }
@@ -144,43 +140,92 @@ func (v *volumes) available() (int64, error) {
 	return blocks(st.Bavail, st.Frsize), nil
 }
 
+// subvolumes reports whether this node can make subvolumes.
+func (v *volumes) subvolumes() bool { return v.btrfs && v.tools.SubvolumesReady() == nil }
+
 // finishCreate makes the content of a recorded volume, whatever of it is
 // already there.
-func (v *volumes) finishCreate(rec record.Volume) (record.Volume, error) {
-	if err := v.makeContent(rec); err != nil {
-		switch {
-		case errors.Is(err, unix.EFBIG):
-			return rec, refuse(codes.OutOfRange, "make volume %s: the node's file system cannot hold a file of %d bytes", rec.ID, rec.Capacity)
-		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-			return rec, refuse(codes.ResourceExhausted, "make volume %s: %v", rec.ID, err)
-		}
-		return rec, fmt.Errorf("make volume %s: %w", rec.ID, err)
+func (v *volumes) finishCreate(ctx context.Context, rec record.Volume, progress *clone.Progress) error {
+	body, err := v.makeContent(ctx, rec, progress)
+	if err != nil {
+		return full(fmt.Errorf("make volume %s: %w", rec.ID, err), rec.Capacity)
 	}
 	v.passed(createMade)
-	rec.State = record.Ready
-	return rec, v.put(rec)
-}
-
-func (v *volumes) makeContent(rec record.Volume) error {
-	key := keyOf(rec)
-	if err := os.MkdirAll(v.dir(key), 0o700); err != nil {
+	rec.State, rec.Body = record.Ready, body
+	if err := v.put(rec); err != nil {
 		return err
 	}
-	switch rec.Content {
+	v.log.Info("volume created", "volume", rec.ID, "name", rec.Name, "content", rec.Content, "capacity", rec.Capacity)
+	return nil
+}
+
+// takeBack undoes a creation that has failed: nobody knows the volume yet. If
+// even that fails, the record stays for the next call or start, as it does
+// where the creation was only interrupted.
+func (v *volumes) takeBack(ctx context.Context, rec record.Volume, cause error) error {
+	if cause == nil || ctx.Err() != nil || status.Code(cause) == codes.Aborted {
+		return cause
+	}
+	return errors.Join(cause, v.finishDelete(context.WithoutCancel(ctx), rec))
+}
+
+// full gives an error of a disk that has no room the code that says so.
+func full(err error, capacity int64) error {
+	switch {
+	case errors.Is(err, unix.EFBIG):
+		return refuse(codes.OutOfRange, "%v: the node's file system cannot hold a file of %d bytes", err, capacity)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return refuse(codes.ResourceExhausted, "%v", err)
+	}
+	return err
+}
+
+// makeContent makes what a record says, and returns what it consists of in the
+// end.
+func (v *volumes) makeContent(ctx context.Context, rec record.Volume, progress *clone.Progress) (record.Body, error) {
+	key := keyOf(rec)
+	if err := os.MkdirAll(v.dir(key), 0o700); err != nil {
+		return rec.Body, err
+	}
+	var err error
+	body := rec.Body
+	if rec.Source != nil {
+		body, err = v.copyInto(ctx, *rec.Source, rec.Body, v.dir(key), progress)
+	} else {
+		err = v.makeEmpty(ctx, rec.Body, v.dir(key))
+	}
+	if err != nil {
+		return body, err
+	}
+	if body.Content == record.Subvolume && body.Capacity > 0 {
+		if err := v.tools.Limit(ctx, v.data(key), body.Capacity); err != nil {
+			return body, err
+		}
+	}
+	return body, errors.Join(record.SyncDir(v.dir(key)), record.SyncDir(filepath.Dir(v.dir(key))))
+}
+
+// makeEmpty makes content with nothing in it.
+func (v *volumes) makeEmpty(ctx context.Context, b record.Body, dir string) error {
+	data := filepath.Join(dir, dataName)
+	switch b.Content {
+	case record.Image, record.Block:
+		return makeImage(filepath.Join(dir, imageName), b.Capacity)
+	case record.Subvolume:
+		made, err := filesystem.IsSubvolume(data)
+		if err == nil && !made {
+			err = v.tools.MakeSubvolume(ctx, data)
+		}
+		if err != nil {
+			return err
+		}
 	case record.Directory:
-		if err := os.MkdirAll(v.data(key), 0o755); err != nil {
-			return err
-		}
-		// As mkfs makes the top of a file system, whatever the umask is.
-		if err := os.Chmod(v.data(key), 0o755); err != nil {
-			return err
-		}
-	case record.Image:
-		if err := makeImage(v.image(key), rec.Capacity); err != nil {
+		if err := os.MkdirAll(data, 0o755); err != nil {
 			return err
 		}
 	}
-	return errors.Join(record.SyncDir(v.dir(key)), record.SyncDir(filepath.Dir(v.dir(key))))
+	// As mkfs makes the top of a file system, whatever the umask is.
+	return os.Chmod(data, 0o755)
 }
 
 // makeImage makes a sparse file. One that is there was left by a call that was
@@ -191,6 +236,20 @@ func makeImage(path string, size int64) error {
 		return err
 	}
 	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
+}
+
+// enlarge gives an image that is there its size. It never makes one, and never
+// takes anything from one that is larger.
+func enlarge(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err == nil && st.Size() < size {
+		err = errors.Join(f.Truncate(size), f.Sync())
+	}
+	return errors.Join(err, f.Close())
 }
 
 // newUUID is a random UUID (RFC 9562, version 4).

@@ -42,14 +42,23 @@ func TestCreate_RefusesWhatItCannotDo(t *testing.T) {
 		"ManyNodesWrite":   {capabilities(capability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, "")), codes.InvalidArgument, "one node"},
 		"OneBadOfTwo":      {capabilities(capability(writer, ""), capability(csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, "")), codes.InvalidArgument, "one node"},
 		"NoAccessType":     {capabilities(&csi.VolumeCapability{AccessMode: capability(writer, "").GetAccessMode()}), codes.InvalidArgument, "access_type"},
-		"Block":            {capabilities(block()), codes.InvalidArgument, "block"},
-		"MountGroup":       {capabilities(mountGroup()), codes.InvalidArgument, "volume_mount_group"},
+		"BlockAndMount":    {capabilities(block(), capability(writer, "")), codes.InvalidArgument, "either"},
+		"NamedGroup":       {capabilities(mountGroup("staff")), codes.InvalidArgument, "volume_mount_group"},
 		"StrangeFS":        {capabilities(capability(writer, "ntfs")), codes.InvalidArgument, "ext4"},
 		"TwoFS":            {capabilities(capability(writer, "ext4"), capability(multiWriter, "xfs")), codes.InvalidArgument, "both"},
 		"BindFlag":         {capabilities(capability(writer, "ext4", "bind")), codes.InvalidArgument, "bind"},
 		"DirectoryWithFS":  {directoryWith(capability(writer, "ext4")), codes.InvalidArgument, "capacity"},
 		"DirectoryOption":  {directoryWith(capability(writer, "", "discard")), codes.InvalidArgument, "discard"},
 		"Parameters":       {func(q *csi.CreateVolumeRequest) { q.Parameters = map[string]string{"z": "1", "a": "2"} }, codes.InvalidArgument, "a, z"},
+		"StrangeKind":      {parameters("kind", "tape"), codes.InvalidArgument, "directory image subvolume"},
+		"StrangeFSType":    {parameters("fs_type", "ntfs"), codes.InvalidArgument, "ext4 xfs btrfs"},
+		"TwoFSTypes":       {parameters("fs_type", "xfs"), codes.InvalidArgument, "a capability wants ext4"},
+		"SizedDirectory":   {parameters("kind", "directory"), codes.InvalidArgument, "no capacity"},
+		"DirectoryFSType":  {parameters("kind", "directory", "fs_type", "xfs"), codes.InvalidArgument, "fs_type"},
+		"NoSubvolumes":     {parameters("kind", "subvolume"), codes.InvalidArgument, "btrfs"},
+		"NoSuchVolume":     {source(&record.Source{Volume: missing()}), codes.NotFound, missing()},
+		"NoSuchSnapshot":   {source(&record.Source{Snapshot: missing()}), codes.NotFound, missing()},
+		"SourceWithoutID":  {source(&record.Source{}), codes.InvalidArgument, "volume_id"},
 		"MutableParameter": {func(q *csi.CreateVolumeRequest) { q.MutableParameters = map[string]string{"a": "2"} }, codes.InvalidArgument, "mutable_parameters"},
 		"Source":           {func(q *csi.CreateVolumeRequest) { q.VolumeContentSource = &csi.VolumeContentSource{} }, codes.InvalidArgument, "volume_content_source"},
 		"NegativeSize":     {capacity(-1, 0), codes.InvalidArgument, "negative"},
@@ -82,6 +91,30 @@ func capabilities(list ...*csi.VolumeCapability) func(*csi.CreateVolumeRequest) 
 	return func(q *csi.CreateVolumeRequest) { q.VolumeCapabilities = list }
 }
 
+func parameters(pairs ...string) func(*csi.CreateVolumeRequest) {
+	return func(q *csi.CreateVolumeRequest) {
+		q.Parameters = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			q.Parameters[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+func source(s *record.Source) func(*csi.CreateVolumeRequest) {
+	return func(q *csi.CreateVolumeRequest) { q.VolumeContentSource = contentOf(s) }
+}
+
+func contentOf(s *record.Source) *csi.VolumeContentSource {
+	if s.Snapshot != "" {
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.Snapshot},
+		}}
+	}
+	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+		Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: s.Volume},
+	}}
+}
+
 func directoryWith(c *csi.VolumeCapability) func(*csi.CreateVolumeRequest) {
 	return func(q *csi.CreateVolumeRequest) {
 		q.VolumeCapabilities = []*csi.VolumeCapability{c}
@@ -107,9 +140,9 @@ func block() *csi.VolumeCapability {
 	return c
 }
 
-func mountGroup() *csi.VolumeCapability {
+func mountGroup(group string) *csi.VolumeCapability {
 	c := capability(writer, "")
-	c.GetMount().VolumeMountGroup = "1000"
+	c.GetMount().VolumeMountGroup = group
 	return c
 }
 
@@ -285,13 +318,13 @@ func TestCreate_RepeatedFinishesWhatTheStartCouldNot(t *testing.T) {
 			write(t, l.r.obstacle(), "")
 			l.r.start()
 			waitFor(t, "the start to be done with the volume", func() bool {
-				err := l.call(callCreate)
+				err := l.create()
 				return status.Code(err) == codes.Internal
 			})
 			if err := os.Remove(l.r.obstacle()); err != nil {
 				t.Fatal(err)
 			}
-			l.from(callCreate)
+			l.from(0)
 		})
 	}
 }

@@ -1,9 +1,10 @@
 // Package localdriver is the CSI driver that Berth brings along: volumes on
-// the disk of one node. A volume without a size is a directory, a volume with
-// one is a sparse image file with ext4 or xfs in it, on a loop device.
+// the disk of one node, and snapshots of them. A volume without a size is a
+// directory, a volume with one is a sparse image file with ext4, xfs or btrfs
+// in it, on a loop device, or that device itself. On btrfs both are subvolumes.
 //
-// It owns everything below its root directory: the records of the volumes and
-// their data. It never touches what lies outside of it, except to mount at the
+// It owns everything below its root directory: the records of volumes and
+// snapshots, and their data. It never touches what lies outside of it, except to mount at the
 // staging and target paths that it is given.
 //
 // Invariants: what is about to be done is recorded before it is done, and the

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -62,7 +63,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := vols.forgetBoot(); err != nil {
+	if err := errors.Join(vols.thawAll(), vols.forgetBoot()); err != nil {
 		return err
 	}
 	listener, err := listen(ctx, socketPath(d.cfg.Endpoint))
@@ -71,19 +72,17 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	d.log.Info("local driver serves", "name", d.cfg.Name, "root", d.cfg.Root, "endpoint", d.cfg.Endpoint, "node", d.cfg.NodeID)
 
-	// Deleting a large tree takes its time, and must not keep the others
-	// waiting: what is half done is settled next to the calls, each volume
-	// under its own lock.
+	// Deleting a large tree takes its time, and so does a copy. Both must not
+	// keep the others waiting: what is half done is settled next to the calls,
+	// and copies outlive theirs, each volume under its own lock.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	settled := make(chan struct{})
-	go func() {
-		defer close(settled)
-		vols.settle(ctx)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { vols.settle(ctx) })
+	beside.Go(func() { vols.copies.run(ctx) })
 	err = d.serve(ctx, listener, vols)
 	cancel()
-	<-settled
+	beside.Wait()
 	return err
 }
 
@@ -92,7 +91,7 @@ func (d *Driver) serve(ctx context.Context, listener net.Listener, vols *volumes
 	server := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(d.intercept))
 	csi.RegisterIdentityServer(server, &identity{name: d.cfg.Name, version: d.cfg.Version})
 	csi.RegisterControllerServer(server, &controller{volumes: vols})
-	csi.RegisterNodeServer(server, &node{volumes: vols})
+	csi.RegisterNodeServer(server, &node{volumes: vols, most: d.cfg.MaxVolumes})
 
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()

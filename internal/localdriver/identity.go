@@ -28,6 +28,11 @@ func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabili
 			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: service}},
 		})
 	}
+	response.Capabilities = append(response.Capabilities, &csi.PluginCapability{
+		Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+			Type: csi.PluginCapability_VolumeExpansion_ONLINE,
+		}},
+	})
 	return response, nil
 }
 

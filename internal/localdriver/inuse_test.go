@@ -50,7 +50,7 @@ func TestDelete_SparesAnAttachedImage(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	id := r.create(ext4, "pg")
-	device, err := loop.Attach(r.content(id, ext4))
+	device, err := loop.Attach(r.content(id, ext4), loop.User)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,4 +157,29 @@ func TestUnstage_IsNotDoneWhileSomethingHoldsTheDevice(t *testing.T) {
 	}
 	letGo()
 	r.tearDown(id, staging)
+}
+
+// TestUnstage_OfAnImageThatWasRemoved: the node could never let go of a volume
+// whose image somebody had removed under a running task.
+func TestUnstage_OfAnImageThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{false, true} {
+		r := newRig(t)
+		r.start()
+		id := r.create(ext4, "pg")
+		must(t, "stage", r.stage(id, r.staging("pg"), capability(writer, "")), codes.OK)
+		must(t, "publish", r.publish(id, r.staging("pg"), r.target("pg"), false, capability(writer, "")), codes.OK)
+		gone := r.content(id, ext4)
+		if whole {
+			gone = filepath.Dir(gone)
+		}
+		if err := os.RemoveAll(gone); err != nil {
+			t.Fatal(err)
+		}
+		must(t, "unpublish", r.unpublish(id, r.target("pg")), codes.OK)
+		must(t, "unstage", r.unstage(id, r.staging("pg")), codes.OK)
+		if left := r.leaks(); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
 }

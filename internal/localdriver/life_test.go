@@ -273,7 +273,7 @@ func TestStats_TellSpaceAndInodes(t *testing.T) {
 				if units[csi.VolumeUsage_BYTES] != want || k.image() && want > k.size {
 					t.Errorf("%d bytes, want the file system's %d of the volume's %d", units[csi.VolumeUsage_BYTES], want, k.size)
 				}
-				if units[csi.VolumeUsage_INODES] == 0 {
+				if units[csi.VolumeUsage_INODES] == 0 && k != btrfs { // which has no such table
 					t.Error("no inodes")
 				}
 			}

@@ -3,10 +3,13 @@ package localdriver
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc/codes"
 
+	"github.com/berth-dev/berth/internal/localdriver/filesystem"
 	"github.com/berth-dev/berth/internal/localdriver/loop"
 	"github.com/berth-dev/berth/internal/localdriver/mount"
 	"github.com/berth-dev/berth/internal/localdriver/record"
@@ -30,14 +33,14 @@ func (v *volumes) look(rec record.Volume) (sight, error) {
 		return s, err
 	}
 	switch rec.Content {
-	case record.Directory:
+	case record.Directory, record.Subvolume:
 		s.origin, err = s.table.OriginOf(v.data(keyOf(rec)))
-	case record.Image:
+	case record.Image, record.Block:
 		var device *loop.Device
 		device, s.attached, err = loop.Find(v.image(keyOf(rec)))
 		if s.attached {
-			s.origin = mount.Device(device.Major, device.Minor)
-			err = device.Close()
+			s.origin, err = s.originOn(rec, device)
+			err = errors.Join(err, device.Close())
 		}
 	}
 	if err != nil {
@@ -45,6 +48,17 @@ func (v *volumes) look(rec record.Volume) (sight, error) {
 	}
 	s.mounts = s.table.Of(s.origin)
 	return s, nil
+}
+
+// originOn is what the mounts of an attached image show.
+func (s sight) originOn(rec record.Volume, device *loop.Device) (mount.Origin, error) {
+	switch {
+	case rec.Content == record.Block:
+		return s.table.OriginOf(device.Path) // the device's node, bound to a target
+	case rec.FileSystem.Type == string(filesystem.Btrfs):
+		return mount.BtrfsDevice(device.Path), nil
+	}
+	return mount.Device(device.Major, device.Minor), nil
 }
 
 // at reports whether path is a mount of the volume. Something else at path is
@@ -74,6 +88,9 @@ func (v *volumes) unmountAll(rec record.Volume, path string) error {
 			return err
 		}
 		m, err := seen.at(path)
+		if err != nil && orphaned(rec, seen, path) {
+			m, err = seen.table.Top(path), nil
+		}
 		if err != nil || m == nil {
 			return err
 		}
@@ -85,4 +102,14 @@ func (v *volumes) unmountAll(rec record.Volume, path string) error {
 			return err
 		}
 	}
+}
+
+// orphaned reports whether the mount at path is all that is left of a block
+// volume that somebody has detached: the node of a device, which may have been
+// given to another image since. It must go.
+func orphaned(rec record.Volume, seen sight, path string) bool {
+	_, recorded := rec.Publications[path]
+	top := seen.table.Top(path)
+	return recorded && rec.Content == record.Block && !seen.attached && top != nil &&
+		strings.HasPrefix(filepath.Base(top.Root), "loop")
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -17,6 +20,8 @@ const (
 	childRoot  = "LOCALDRIVER_ROOT"
 	childSock  = "LOCALDRIVER_SOCK"
 	childCrash = "LOCALDRIVER_CRASH_AT"
+	// childAlone: it takes its own children along.
+	childAlone = "LOCALDRIVER_CRASH_ALONE"
 )
 
 func TestMain(m *testing.M) {
@@ -40,12 +45,40 @@ func beDriver() error {
 		if step != crash {
 			return
 		}
+		if os.Getenv(childAlone) != "" {
+			killChildren()
+		}
 		if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
 			panic(err)
 		}
 		select {}
 	})
 	return d.Run(context.Background())
+}
+
+// killChildren kills what this process has started.
+func killChildren() {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		panic(err)
+	}
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// pid (name) state parent ...
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err != nil {
+				panic(err)
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				panic(err)
+			}
+		}
+	}
 }
 
 func config(root, sock string) localdriver.Config {

@@ -14,6 +14,7 @@ import (
 type node struct {
 	csi.UnimplementedNodeServer
 	volumes *volumes
+	most    int64
 }
 
 func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
@@ -21,6 +22,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
+		csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP,
+		csi.NodeServiceCapability_RPC_VOLUME_CONDITION,
 	}
 	response := &csi.NodeGetCapabilitiesResponse{}
 	for _, rpc := range rpcs {
@@ -32,7 +36,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: n.volumes.node, AccessibleTopology: topology(n.volumes.node)}, nil
+	return &csi.NodeGetInfoResponse{
+		NodeId: n.volumes.node, AccessibleTopology: topology(n.volumes.node), MaxVolumesPerNode: n.most,
+	}, nil
 }
 
 func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
@@ -88,13 +94,28 @@ func (n *node) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolume
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (n *node) NodeGetVolumeStats(ctx context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
-	usage, err := n.volumes.stats(r.GetVolumeId(), r.GetVolumePath())
+	usage, condition, err := n.volumes.stats(ctx, r.GetVolumeId(), r.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: usage}, nil
+	return &csi.NodeGetVolumeStatsResponse{Usage: usage, VolumeCondition: condition}, nil
+}
+
+func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
+		return nil, err
+	}
+	want, err := readSize(r.GetCapacityRange())
+	if err != nil {
+		return nil, err
+	}
+	capacity, err := n.volumes.expandOnNode(ctx, r.GetVolumeId(), r.GetVolumePath(), want.required)
+	if err != nil {
+		return nil, err
+	}
+	return &csi.NodeExpandVolumeResponse{CapacityBytes: capacity}, nil
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/berth-dev/berth/internal/localdriver/record"
 )
 
 // kind is one sort of volume.
@@ -20,18 +22,39 @@ type kind struct {
 	name   string
 	size   int64
 	fsType string
+	block  bool
+	// disk is the file system of the driver's root; empty for the machine's own.
+	disk string
 }
 
-func (k kind) image() bool { return k.size > 0 }
+// image: the content is a sparse file.
+func (k kind) image() bool { return k.block || k.fsType != "" }
 
 var (
 	directory = kind{name: "directory"}
 	ext4      = kind{name: "ext4", size: 16 << 20, fsType: "ext4"}
 	xfs       = kind{name: "xfs", size: 300 << 20, fsType: "xfs"}
+	btrfs     = kind{name: "btrfs", size: 256 << 20, fsType: "btrfs"}
+	device    = kind{name: "block", size: 16 << 20, block: true}
+	subvolume = kind{name: "subvolume", size: 64 << 20, disk: "btrfs"}
+	// A root that can share blocks.
+	shared = kind{name: "xfs-on-xfs", size: 300 << 20, fsType: "xfs", disk: "xfs"}
 )
 
-// kinds lists them.
-func kinds() []kind { return []kind{directory, ext4, xfs} }
+// kinds lists those that are mounted and need no disk of their own.
+func kinds() []kind { return []kind{directory, ext4, xfs, btrfs} }
+
+// allKinds lists all.
+func allKinds() []kind { return append(kinds(), device, subvolume, shared) }
+
+// capability is how the tests use a volume of the kind.
+func (k kind) capability(flags ...string) *csi.VolumeCapability {
+	c := capability(writer, k.fsType, flags...)
+	if k.block {
+		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
+	}
+	return c
+}
 
 // mode is shorthand for the long names.
 type mode = csi.VolumeCapability_AccessMode_Mode
@@ -55,9 +78,9 @@ func capability(m mode, fsType string, flags ...string) *csi.VolumeCapability {
 func (k kind) createRequest(name string) *csi.CreateVolumeRequest {
 	r := &csi.CreateVolumeRequest{
 		Name:               name,
-		VolumeCapabilities: []*csi.VolumeCapability{capability(writer, k.fsType)},
+		VolumeCapabilities: []*csi.VolumeCapability{k.capability()},
 	}
-	if k.image() {
+	if k.size > 0 {
 		r.CapacityRange = &csi.CapacityRange{RequiredBytes: k.size}
 	}
 	return r
@@ -83,11 +106,12 @@ func (r *rig) stage(id, path string, c *csi.VolumeCapability) error {
 
 // unstage repeats the call while the device is held from another mount
 // namespace: containers that other programs start on this machine have copies
-// of all mounts until they have changed their root.
+// of all mounts until they have changed their root. What looks at every new
+// mount of the machine may be inside for a moment as well.
 func (r *rig) unstage(id, path string) (err error) {
 	waitFor(r.t, "other mount namespaces to let go", func() bool {
 		err = r.unstageOnce(id, path)
-		return err == nil || !strings.Contains(err.Error(), "mount namespace")
+		return err == nil || !strings.Contains(err.Error(), "mount namespace") && !strings.Contains(err.Error(), "still uses it")
 	})
 	return err
 }
@@ -108,6 +132,42 @@ func (r *rig) unpublish(id, target string) error {
 	_, err := r.NodeUnpublishVolume(r.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target})
 	return err
 }
+
+func (r *rig) snapshot(id, name string) error {
+	_, err := r.CreateSnapshot(r.t.Context(), &csi.CreateSnapshotRequest{SourceVolumeId: id, Name: name})
+	return err
+}
+
+func (r *rig) dropSnapshot(id string) error {
+	_, err := r.DeleteSnapshot(r.t.Context(), &csi.DeleteSnapshotRequest{SnapshotId: id})
+	return err
+}
+
+// copyOf makes a volume from a source.
+func (r *rig) copyOf(k kind, name string, s record.Source) error {
+	q := k.createRequest(name)
+	q.CapacityRange = nil
+	q.VolumeContentSource = contentOf(&s)
+	_, err := r.CreateVolume(r.t.Context(), q)
+	return err
+}
+
+func (r *rig) expand(id string, size int64) error {
+	_, err := r.ControllerExpandVolume(r.t.Context(), &csi.ControllerExpandVolumeRequest{
+		VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+	})
+	return err
+}
+
+func (r *rig) grow(id, path string, size int64) error {
+	_, err := r.NodeExpandVolume(r.t.Context(), &csi.NodeExpandVolumeRequest{
+		VolumeId: id, VolumePath: path, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+	})
+	return err
+}
+
+// idOf is the id of the volume or snapshot with a name.
+func idOf(name string) string { return record.ID{Key: record.KeyOf(name), Node: nodeID}.String() }
 
 func (r *rig) remove(id string) error {
 	_, err := r.DeleteVolume(r.t.Context(), &csi.DeleteVolumeRequest{VolumeId: id})
@@ -149,7 +209,7 @@ func (r *rig) tearDown(id, staging string, targets ...string) {
 func (r *rig) files() []string {
 	r.t.Helper()
 	var names []string
-	for _, dir := range []string{"records", "volumes"} {
+	for _, dir := range []string{"records", "volumes", "snapshot-records", "snapshots"} {
 		entries, err := os.ReadDir(filepath.Join(r.root, dir))
 		if err != nil {
 			r.t.Fatal(err)
@@ -183,7 +243,7 @@ func write(t *testing.T, path, content string) {
 // busy for a moment longer.
 func letGo() {
 	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
+	defer syscall.ForkLock.RUnlock() //nolint:gocritic // staticcheck takes a lock without defer for forgotten code
 }
 
 func wantFile(t *testing.T, path, want string) {

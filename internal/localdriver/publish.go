@@ -35,6 +35,12 @@ func (v *volumes) publish(id, staging, target string, want record.Publication) e
 	if err != nil {
 		return err
 	}
+	if rec.Content == record.Block {
+		if _, err := usable(rec, want.Use); err != nil {
+			return err
+		}
+		return v.publishBlock(rec, seen, staging, target, want)
+	}
 	flags, err := targetFlags(rec, seen, staging, want)
 	if err != nil {
 		return err
@@ -90,7 +96,10 @@ func targetFlags(rec record.Volume, seen sight, staging string, want record.Publ
 		return 0, refuse(codes.FailedPrecondition,
 			"volume %s is staged without the mount flag %q, which belongs to the whole file system", rec.ID, missing)
 	}
-	if want.ReadOnly || want.AccessMode == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY.String() {
+	if want.Group != rec.Staging.Group {
+		return 0, refuse(codes.FailedPrecondition, "volume %s is staged for the group %q, and asked for the group %q", rec.ID, rec.Staging.Group, want.Group)
+	}
+	if readsOnly(want) {
 		asked.Flags |= unix.MS_RDONLY
 	}
 	return staged.Bound(asked), nil
@@ -145,6 +154,9 @@ func makeTarget(target string) error {
 		return err
 	}
 	entries, err := os.ReadDir(target)
+	if errors.Is(err, unix.ENOTDIR) {
+		return refuse(codes.FailedPrecondition, "target path %s is there and is no directory", target)
+	}
 	if err != nil {
 		return err
 	}
@@ -171,11 +183,14 @@ func (v *volumes) unpublish(id, target string) error {
 		return fmt.Errorf("unpublish volume %s: %w", rec.ID, err)
 	}
 	v.passed(unpublishUnmounted)
-	err = unix.Rmdir(target)
-	if errors.Is(err, unix.ENOTEMPTY) {
+	err = removeTarget(target, rec.Content == record.Block)
+	switch {
+	case errors.Is(err, unix.ENOTEMPTY):
 		return refuse(codes.FailedPrecondition, "unpublish volume %s: target path %s holds files that are not the volume's", rec.ID, target)
+	case errors.Is(err, unix.ENOTDIR):
+		return refuse(codes.FailedPrecondition, "unpublish volume %s: %s is there and is no directory", rec.ID, target)
 	}
-	if err != nil && !errors.Is(err, unix.ENOENT) {
+	if err != nil {
 		return fmt.Errorf("unpublish volume %s: remove %s: %w", rec.ID, target, err)
 	}
 	v.passed(unpublishRemoved)

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/berth-dev/berth/internal/localdriver/record"
-	"github.com/berth-dev/berth/internal/localdriver/tree"
+	"github.com/berth-dev/berth/internal/tree"
 )
 
 // remove deletes a volume. One that does not exist is deleted already.
@@ -56,8 +56,8 @@ func (v *volumes) finishDelete(ctx context.Context, rec record.Volume) error {
 	}
 	v.passed(deleteRecorded)
 	parent := filepath.Dir(v.dir(key))
-	err := tree.Remove(ctx, parent, string(key))
-	if errors.Is(err, tree.ErrMount) {
+	err := v.removeContent(ctx, rec.Body, v.dir(key))
+	if _, mounted := errors.AsType[*tree.MountedError](err); mounted {
 		return refuse(codes.FailedPrecondition, "volume %s is in use: %v", rec.ID, err)
 	}
 	if err != nil {

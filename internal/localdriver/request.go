@@ -2,7 +2,6 @@ package localdriver
 
 import (
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -66,115 +65,91 @@ func readCapability(c *csi.VolumeCapability, unsupported codes.Code) (record.Use
 	}
 	switch access := c.GetAccessType().(type) {
 	case *csi.VolumeCapability_Mount:
-		if group := access.Mount.GetVolumeMountGroup(); group != "" {
-			return use, refuse(unsupported, "volume_mount_group is not offered")
+		group := access.Mount.GetVolumeMountGroup()
+		if _, err := readGroup(group); err != nil {
+			return use, err
 		}
 		return record.Use{
 			AccessMode: mode.String(),
 			FSType:     access.Mount.GetFsType(),
 			MountFlags: access.Mount.GetMountFlags(),
+			Group:      group,
 		}, nil
 	case *csi.VolumeCapability_Block:
-		return use, refuse(unsupported, "block access is not offered: a local volume is mounted")
+		return record.Use{AccessMode: mode.String(), Block: true}, nil
 	default:
-		return use, refuse(codes.InvalidArgument, "access_type is missing: a mount is offered")
+		return use, refuse(codes.InvalidArgument, "access_type is missing: mount and block are offered")
 	}
 }
 
-// readCapabilities reads what a new volume must be able to do, and which file
-// system that needs; "" is none in particular.
-func readCapabilities(capabilities []*csi.VolumeCapability) (filesystem.Type, error) {
+// readCapabilities reads into a plan what a new volume must be able to do.
+func (p *plan) readCapabilities(capabilities []*csi.VolumeCapability) error {
 	if len(capabilities) == 0 {
-		return "", refuse(codes.InvalidArgument, "volume_capabilities are missing")
+		return refuse(codes.InvalidArgument, "volume_capabilities are missing")
 	}
-	var fsType filesystem.Type
-	for _, c := range capabilities {
+	for i, c := range capabilities {
 		use, err := readCapability(c, codes.InvalidArgument)
 		if err != nil {
-			return "", err
+			return err
 		}
+		if i > 0 && use.Block != p.block {
+			return refuse(codes.InvalidArgument, "a volume is either a block device or mounted")
+		}
+		p.block = use.Block
 		if _, err := mount.Parse(use.MountFlags); err != nil {
-			return "", refuse(codes.InvalidArgument, "%v", err)
+			return refuse(codes.InvalidArgument, "%v", err)
 		}
+		p.flags = append(p.flags, use.MountFlags...)
 		asked := filesystem.Type(use.FSType)
 		if asked == "" {
 			continue
 		}
 		if !slices.Contains(filesystem.Types(), asked) {
-			return "", refuse(codes.InvalidArgument, "fs_type %q is not offered; use one of %v", asked, filesystem.Types())
+			return refuse(codes.InvalidArgument, "fs_type %q is not offered; use one of %v", asked, filesystem.Types())
 		}
-		if fsType != "" && fsType != asked {
-			return "", refuse(codes.InvalidArgument, "a volume cannot be both %s and %s", fsType, asked)
+		if p.fsType != "" && p.fsType != asked {
+			return refuse(codes.InvalidArgument, "a volume cannot be both %s and %s", p.fsType, asked)
 		}
-		fsType = asked
+		p.fsType = asked
 	}
-	return fsType, nil
-}
-
-// directoryFlags refuses mount flags that a plain directory cannot have.
-func directoryFlags(flags []string) error {
-	options, err := mount.Parse(flags)
-	if err != nil {
-		return refuse(codes.InvalidArgument, "%v", err)
-	}
-	if bad, ok := options.ForDirectory(); !ok {
-		return refuse(codes.InvalidArgument,
-			"a volume without a capacity is a plain directory and cannot have the mount flag %q; ask for a capacity or leave it out", bad)
+	if p.block && p.fsType != "" {
+		return refuse(codes.InvalidArgument, "a block device holds no %s; leave fs_type out", p.fsType)
 	}
 	return nil
 }
 
-// size is a CapacityRange.
-type size struct {
-	// wanted: a range was given, so the volume needs a limit of its own.
-	wanted          bool
-	required, limit int64
+// readSource reads a volume_content_source.
+func readSource(s *csi.VolumeContentSource) (*record.Source, error) {
+	switch source := s.GetType().(type) {
+	case nil:
+		if s != nil {
+			return nil, refuse(codes.InvalidArgument, "volume_content_source is empty")
+		}
+		return nil, nil
+	case *csi.VolumeContentSource_Snapshot:
+		return &record.Source{Snapshot: source.Snapshot.GetSnapshotId()}, required("snapshot_id", source.Snapshot.GetSnapshotId())
+	case *csi.VolumeContentSource_Volume:
+		return &record.Source{Volume: source.Volume.GetVolumeId()}, required("volume_id", source.Volume.GetVolumeId())
+	default:
+		return nil, refuse(codes.InvalidArgument, "volume_content_source is of a kind that is not known")
+	}
 }
 
-// sector is what sizes are multiples of: a loop device has whole sectors.
-const sector = 512
-
-func readSize(r *csi.CapacityRange) (size, error) {
-	s := size{required: r.GetRequiredBytes(), limit: r.GetLimitBytes()}
-	s.wanted = s.required != 0 || s.limit != 0
-	if s.required < 0 || s.limit < 0 {
-		return s, refuse(codes.InvalidArgument, "capacity_range is negative")
+// onlyKnown names the keys of a map that nobody reads.
+func onlyKnown(field string, values map[string]string, known ...string) error {
+	var strange []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !slices.Contains(known, key) {
+			strange = append(strange, key)
+		}
 	}
-	if s.limit > 0 && s.required > s.limit {
-		return s, refuse(codes.InvalidArgument, "capacity_range requires %d bytes, more than its limit of %d", s.required, s.limit)
-	}
-	return s, nil
-}
-
-// defaultCapacity is that of an image where only a limit is given.
-const defaultCapacity = 1 << 30
-
-// choose is the capacity of an image in the range: what is required, rounded
-// up to what can be made.
-func (s size) choose(fsType filesystem.Type) (int64, error) {
-	if s.required > math.MaxInt64-sector {
-		return 0, refuse(codes.OutOfRange, "no file can have %d bytes", s.required)
-	}
-	capacity := (s.required + sector - 1) / sector * sector
-	if s.required == 0 {
-		capacity = min(s.limit/sector*sector, defaultCapacity)
-	}
-	capacity = max(capacity, fsType.MinSize())
-	if s.limit > 0 && capacity > s.limit {
-		return 0, refuse(codes.OutOfRange,
-			"the smallest volume of %s that has %d bytes has %d, more than the limit of %d (at least %d are needed, in steps of %d)",
-			fsType, s.required, capacity, s.limit, fsType.MinSize(), sector)
-	}
-	return capacity, nil
-}
-
-// readParameters refuses all parameters by name: there are none yet.
-func readParameters(parameters map[string]string) error {
-	if len(parameters) == 0 {
+	switch {
+	case len(strange) == 0:
 		return nil
+	case len(known) == 0:
+		return refuse(codes.InvalidArgument, "unknown %s: %s; the local driver takes none", field, strings.Join(strange, ", "))
 	}
-	keys := slices.Sorted(maps.Keys(parameters))
-	return refuse(codes.InvalidArgument, "unknown parameters: %s; the local driver takes none", strings.Join(keys, ", "))
+	return refuse(codes.InvalidArgument, "unknown %s: %s; the local driver takes %s", field, strings.Join(strange, ", "), strings.Join(known, ", "))
 }
 
 // topology is where the volumes of a node can be reached.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/berth-dev/berth/internal/localdriver"
+	"github.com/berth-dev/berth/internal/localdriver/loop"
 	"github.com/berth-dev/berth/internal/localdriver/mount"
 )
 
@@ -34,6 +36,9 @@ type rig struct {
 	dir  string
 	root string
 	sock string
+	// disk is where the file system is mounted that holds the root; empty for
+	// the machine's own.
+	disk string
 
 	csi.IdentityClient
 	csi.ControllerClient
@@ -57,6 +62,10 @@ func newRig(t *testing.T) *rig {
 			t.Errorf("left behind: %s", leak)
 		}
 		r.wipe()
+		if r.disk != "" {
+			command(t, "umount", r.disk)
+			waitFor(t, "the kernel to detach the disk", func() bool { return len(r.loops("disk.img")) == 0 })
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
@@ -64,6 +73,28 @@ func newRig(t *testing.T) *rig {
 	if err := os.Mkdir(r.path("pods"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// newRigOn makes a place whose root is on a file system of its own.
+func newRigOn(t *testing.T, fsType string) *rig {
+	t.Helper()
+	r := newRig(t)
+	if fsType == "" {
+		return r
+	}
+	image := r.path("disk.img")
+	write(t, image, "")
+	if err := os.Truncate(image, 2<<30); err != nil {
+		t.Fatal(err)
+	}
+	r.disk = r.path("disk")
+	if err := os.Mkdir(r.disk, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "mkfs."+fsType, "-q", image)
+	command(t, "mount", "-o", "loop", image, r.disk)
+	r.root = filepath.Join(r.disk, "root")
 	return r
 }
 
@@ -91,19 +122,43 @@ func (r *rig) leaks() []string {
 	}
 	var leaks []string
 	for _, point := range table.Below(r.dir) {
-		leaks = append(leaks, "mount "+point)
+		if point != r.disk {
+			leaks = append(leaks, "mount "+point)
+		}
 	}
+	for _, backing := range r.loops("") {
+		if filepath.Base(backing) != "disk.img" {
+			leaks = append(leaks, "loop "+backing)
+		}
+	}
+	return leaks
+}
+
+// loops are the files in this place that are on loop devices, as the kernel
+// names them, if name is part of it.
+func (r *rig) loops(name string) []string {
+	r.t.Helper()
 	attached, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	var found []string
 	for _, entry := range attached {
 		backing, err := os.ReadFile(entry)
-		if err == nil && strings.HasPrefix(string(backing), r.dir+"/") {
-			leaks = append(leaks, "loop "+strings.TrimSpace(string(backing)))
+		file := strings.TrimSpace(string(backing))
+		// A file on a mounted disk is named from the top of that disk.
+		ours := strings.HasPrefix(file, r.dir+"/") || r.disk != "" && strings.HasPrefix(file, "/root/") && r.has(file)
+		if err == nil && ours && strings.Contains(file, name) {
+			found = append(found, file)
 		}
 	}
-	return leaks
+	return found
+}
+
+// has reports whether a volume of this place has the image.
+func (r *rig) has(image string) bool {
+	_, err := os.Lstat(filepath.Join(r.disk, image))
+	return err == nil
 }
 
 // wipe takes from the kernel what it takes by itself in a reboot.
@@ -114,7 +169,7 @@ func (r *rig) wipe() {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		points := table.Below(r.dir)
+		points := slices.DeleteFunc(table.Below(r.dir), func(point string) bool { return point == r.disk })
 		if len(points) == 0 {
 			break
 		}
@@ -122,6 +177,15 @@ func (r *rig) wipe() {
 			if err := unix.Unmount(point, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 				r.t.Errorf("unmount %s: %v", point, err)
 			}
+		}
+	}
+	// Block volumes are on devices that nobody holds.
+	for _, image := range r.loops("image") {
+		if !strings.HasPrefix(image, r.dir) {
+			image = filepath.Join(r.disk, image)
+		}
+		if err := loop.Release(context.Background(), image); err != nil {
+			r.t.Error(err)
 		}
 	}
 	waitFor(r.t, "the kernel to detach the images", func() bool { return len(r.leaks()) == 0 })

@@ -155,8 +155,7 @@ func TestRun_ReturnsWhenTheLastCallHasEnded(t *testing.T) {
 func TestRun_StopsInTheMiddleOfADeletionAndTakesItUpAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	l := newLife(r, directory)
-	l.untilKilled("delete: recorded")
+	r.killedDeleting(directory)
 	d := r.driver()
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	d.OnStep(func(step string) {
@@ -201,6 +200,9 @@ func TestIdentity_TellsWhoItIs(t *testing.T) {
 	}
 	node, err := r.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	must(t, "NodeGetInfo", err, codes.OK)
+	if node.GetMaxVolumesPerNode() != 0 {
+		t.Errorf("max volumes %d, and nobody has set a limit", node.GetMaxVolumesPerNode())
+	}
 	want := map[string]string{localdriver.TopologyKey: nodeID}
 	if diff := cmp.Diff(want, node.GetAccessibleTopology().GetSegments()); diff != "" || node.GetNodeId() != nodeID {
 		t.Errorf("node %q, topology (-want +got):\n%s", node.GetNodeId(), diff)
@@ -212,17 +214,30 @@ func TestIdentity_TellsWhoItIs(t *testing.T) {
 	}
 }
 
+func TestNodeGetInfo_TellsTheMostVolumes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	cfg := config(r.root, r.sock)
+	cfg.MaxVolumes = 7
+	d, err := localdriver.New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.run(d)
+	node, err := r.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
+	must(t, "NodeGetInfo", err, codes.OK)
+	if node.GetMaxVolumesPerNode() != 7 {
+		t.Errorf("max volumes %d, want 7", node.GetMaxVolumesPerNode())
+	}
+}
+
 func TestServices_WhatIsNotOfferedIsUnimplemented(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.start()
 	ctx := t.Context()
-	_, err := r.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{})
-	must(t, "CreateSnapshot", err, codes.Unimplemented)
-	_, err = r.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{})
-	must(t, "ControllerExpandVolume", err, codes.Unimplemented)
+	_, err := r.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{})
+	must(t, "ControllerModifyVolume", err, codes.Unimplemented)
 	_, err = r.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{})
 	must(t, "ControllerPublishVolume", err, codes.Unimplemented)
-	_, err = r.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{})
-	must(t, "NodeExpandVolume", err, codes.Unimplemented)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
@@ -33,8 +35,10 @@ func (v *volumes) stage(ctx context.Context, id string, want record.Staging) err
 	if want.Path, err = v.resolve(want.Path); err != nil {
 		return err
 	}
-	if _, err := os.Stat(want.Path); err != nil {
+	if st, err := os.Stat(want.Path); err != nil {
 		return refuse(codes.FailedPrecondition, "staging path cannot be used: %v", err)
+	} else if !st.IsDir() {
+		return refuse(codes.FailedPrecondition, "staging path %s is there and is no directory", want.Path)
 	}
 	seen, err := v.look(rec)
 	if err != nil {
@@ -42,7 +46,8 @@ func (v *volumes) stage(ctx context.Context, id string, want record.Staging) err
 	}
 	// A record without a single mount is what a crash left of an earlier call;
 	// it binds nobody.
-	if rec.Staging != nil && len(seen.mounts) > 0 && !rec.Staging.Equal(want) {
+	inUse := len(seen.mounts) > 0 || rec.Content == record.Block && seen.attached
+	if rec.Staging != nil && inUse && !rec.Staging.Equal(want) {
 		return refuse(codes.AlreadyExists, "volume %s is already staged at %s, with other arguments than these at %s",
 			rec.ID, rec.Staging.Path, want.Path)
 	}
@@ -53,7 +58,7 @@ func (v *volumes) stage(ctx context.Context, id string, want record.Staging) err
 	if rec.Staging == nil && m == nil && len(seen.mounts) > 0 {
 		return refuse(codes.AlreadyExists, "volume %s is mounted at %s already", rec.ID, seen.mounts[0].Mountpoint)
 	}
-	if m != nil && rec.Staging != nil && mount.Matches(m, options.Flags&mount.PerMount) {
+	if rec.Staging != nil && v.staged(rec, seen, m, options) {
 		return nil
 	}
 	rec.Staging = &want
@@ -68,6 +73,16 @@ func (v *volumes) stage(ctx context.Context, id string, want record.Staging) err
 	return nil
 }
 
+// staged reports whether nothing is left to be done for the staging that the
+// record has.
+func (v *volumes) staged(rec record.Volume, seen sight, m *mountinfo.Info, options mount.Options) bool {
+	if rec.Content == record.Block {
+		return seen.attached
+	}
+	return m != nil && mount.Matches(m, options.Flags&mount.PerMount) && rec.Staging.Group == "" &&
+		(rec.FileSystem == nil || !rec.FileSystem.Grow)
+}
+
 // usable reads how the orchestrator wants to use a volume, and reports whether
 // this volume can be used like that.
 func usable(rec record.Volume, use record.Use) (mount.Options, error) {
@@ -75,41 +90,76 @@ func usable(rec record.Volume, use record.Use) (mount.Options, error) {
 	if err != nil {
 		return options, refuse(codes.InvalidArgument, "%v", err)
 	}
-	if rec.Content == record.Directory {
-		if use.FSType != "" {
-			return options, refuse(codes.FailedPrecondition,
-				"volume %s is a plain directory without a file system of its own, and cannot be %s", rec.ID, use.FSType)
-		}
-		if bad, ok := options.ForDirectory(); !ok {
-			return options, refuse(codes.FailedPrecondition,
-				"volume %s is a plain directory without a file system of its own, and cannot have the mount flag %q", rec.ID, bad)
-		}
-		return options, nil
+	if use.Block != (rec.Content == record.Block) {
+		return options, refuse(codes.FailedPrecondition, "volume %s is a %s: block and mount access do not mix", rec.ID, rec.Content)
 	}
-	if use.FSType != "" && use.FSType != rec.FileSystem.Type {
-		return options, refuse(codes.FailedPrecondition, "volume %s holds %s, not %s", rec.ID, rec.FileSystem.Type, use.FSType)
+	if problem := fsMismatch(rec.Body, filesystem.Type(use.FSType)); problem != "" {
+		return options, refuse(codes.FailedPrecondition, "volume %s cannot be used like that: %s, it is a %s", rec.ID, problem, kindOf(rec.Body))
+	}
+	if bad, ok := options.ForDirectory(); !ok && !rec.Sparse() {
+		return options, refuse(codes.FailedPrecondition,
+			"volume %s is a plain directory without a file system of its own, and cannot have the mount flag %q", rec.ID, bad)
 	}
 	return options, nil
+}
+
+// kindOf says what a volume is, for people.
+func kindOf(b record.Body) string {
+	switch {
+	case b.FileSystem != nil:
+		return b.FileSystem.Type + " " + string(b.Content)
+	case b.Content == record.Directory:
+		return "plain directory"
+	}
+	return string(b.Content)
 }
 
 // mountStaging brings about what the record says, from whatever the kernel
 // already has of it, and looks whether it is there.
 func (v *volumes) mountStaging(ctx context.Context, rec *record.Volume, mounted bool, options mount.Options) error {
+	if rec.Content == record.Block {
+		return v.attachBlock(*rec)
+	}
 	path := rec.Staging.Path
 	if !mounted {
 		var err error
-		switch rec.Content {
-		case record.Directory:
-			err = mount.Bind(v.data(keyOf(*rec)), path)
-		case record.Image:
+		if rec.Content == record.Image {
 			err = v.mountImage(ctx, rec, options)
+		} else {
+			err = mount.Bind(v.data(keyOf(*rec)), path)
 		}
 		if err != nil {
 			return err
 		}
 		v.passed(stageMounted)
 	}
+	if options.Flags&unix.MS_RDONLY == 0 {
+		// Before it becomes what was asked for: a failure here is repeated.
+		if err := giveToGroup(path, rec.Staging.Group); err != nil {
+			return err
+		}
+		if err := v.growStaged(ctx, rec); err != nil {
+			return err
+		}
+	}
 	return v.setFlags(*rec, path, options.Flags&mount.PerMount)
+}
+
+// growStaged grows the file system of an image where it is staged, if it has
+// to and can.
+func (v *volumes) growStaged(ctx context.Context, rec *record.Volume) error {
+	if rec.FileSystem == nil || !rec.FileSystem.Grow || !filesystem.Type(rec.FileSystem.Type).GrowsMounted() {
+		return nil
+	}
+	device, found, err := loop.Find(v.image(keyOf(*rec)))
+	if err != nil || !found {
+		return err
+	}
+	defer device.Close()
+	if err := device.Resize(); err != nil {
+		return err
+	}
+	return v.growMounted(ctx, rec, device, rec.Staging.Path)
 }
 
 // setFlags gives the volume's mount at path its flags if it has others, and
@@ -142,9 +192,12 @@ func (v *volumes) setFlags(rec record.Volume, path string, flags uintptr) error 
 // detaches it.
 func (v *volumes) mountImage(ctx context.Context, rec *record.Volume, options mount.Options) error {
 	image := v.image(keyOf(*rec))
+	if err := enlarge(image, rec.Capacity); err != nil {
+		return err
+	}
 	device, found, err := loop.Find(image)
 	if err == nil && !found {
-		device, err = loop.Attach(image)
+		device, err = loop.Attach(image, loop.User)
 	}
 	if err != nil {
 		return err
@@ -153,6 +206,13 @@ func (v *volumes) mountImage(ctx context.Context, rec *record.Volume, options mo
 	v.passed(stageAttached)
 	if err := v.format(ctx, rec, device); err != nil {
 		return err
+	}
+	if err := v.growUnmounted(ctx, rec, device); err != nil {
+		return err
+	}
+	if rec.Source != nil && rec.FileSystem.Type == string(filesystem.XFS) {
+		// A copy has the UUID of its original, and both may be mounted at once.
+		options.Data = append(slices.Clone(options.Data), "nouuid")
 	}
 	err = mount.FileSystem(device.Path, rec.Staging.Path, rec.FileSystem.Type, options)
 	if errors.Is(err, unix.EINVAL) && len(options.Data) > 0 {
@@ -264,7 +324,7 @@ func (v *volumes) dismantle(ctx context.Context, rec record.Volume) error {
 	if len(seen.mounts) > 0 {
 		return refuse(codes.FailedPrecondition, "volume %s is still mounted at %s", rec.ID, seen.mounts[0].Mountpoint)
 	}
-	if rec.Content == record.Image {
+	if rec.Sparse() {
 		err := loop.Release(ctx, v.image(keyOf(rec)))
 		if errors.Is(err, loop.ErrBusy) {
 			return refuse(codes.FailedPrecondition, "%v; perhaps a mount in another mount namespace", err)

@@ -9,6 +9,21 @@ const (
 	createRecorded step = "create: recorded"
 	createMade     step = "create: content made"
 
+	copyFrozen step = "copy: source frozen"
+	copyMade   step = "copy: made"
+	copyThawed step = "copy: source thawed"
+
+	snapshotRecorded step = "snapshot: recorded"
+	snapshotTaken    step = "snapshot: taken"
+
+	dropRecorded step = "delete snapshot: recorded"
+	dropEmptied  step = "delete snapshot: content removed"
+
+	expandRecorded step = "expand: recorded"
+	expandEnlarged step = "expand: content enlarged"
+	growResized    step = "grow: device resized"
+	growGrown      step = "grow: file system grown"
+
 	deleteRecorded step = "delete: recorded"
 	deleteEmptied  step = "delete: content removed"
 
@@ -16,6 +31,7 @@ const (
 	stageAttached  step = "stage: attached"
 	stageFormatted step = "stage: formatted"
 	stageNoted     step = "stage: formatting recorded"
+	stageGrown     step = "stage: file system grown"
 	stageMounted   step = "stage: mounted"
 
 	publishRecorded step = "publish: recorded"
@@ -33,8 +49,10 @@ const (
 // steps lists them all.
 func steps() []step {
 	return []step{
-		createRecorded, createMade, deleteRecorded, deleteEmptied,
-		stageRecorded, stageAttached, stageFormatted, stageNoted, stageMounted,
+		createRecorded, createMade, copyFrozen, copyMade, copyThawed, deleteRecorded, deleteEmptied,
+		snapshotRecorded, snapshotTaken, dropRecorded, dropEmptied,
+		expandRecorded, expandEnlarged, growResized, growGrown,
+		stageRecorded, stageAttached, stageFormatted, stageNoted, stageGrown, stageMounted,
 		publishRecorded, publishPrepared, publishBound, publishFlagged,
 		unpublishUnmounted, unpublishRemoved, unstageUnmounted, unstageDetached,
 	}

@@ -18,10 +18,12 @@ import (
 
 // The driver's root directory.
 const (
-	recordsDir = "records" // one file a volume
-	volumesDir = "volumes" // one directory a volume, with one of these in it:
-	dataName   = "data"    // the directory
-	imageName  = "image"   // the image
+	recordsDir   = "records"          // one file a volume
+	volumesDir   = "volumes"          // one directory a volume, with one of these in it:
+	dataName     = "data"             // the directory or subvolume
+	imageName    = "image"            // the image
+	notesDir     = "snapshot-records" // one file a snapshot
+	snapshotsDir = "snapshots"        // one directory a snapshot, as for volumes
 )
 
 // bootIDFile changes with every boot.
@@ -33,11 +35,16 @@ type volumes struct {
 	root   string // free of symbolic links, as the mount table has it
 	node   string
 	boot   string
-	store  *record.Store
-	calls  calls
+	btrfs  bool // root is on one
 	tools  filesystem.Tools
 	log    *slog.Logger
 	passed func(step)
+
+	store         *record.Store[record.Volume]
+	calls         calls
+	snapshots     *record.Store[record.Snapshot]
+	snapshotCalls calls
+	copies        *copies
 }
 
 // openVolumes reads the state in root, which must be locked by the caller.
@@ -50,7 +57,7 @@ func openVolumes(root, node string, tools filesystem.Tools, log *slog.Logger, pa
 	if err != nil {
 		return nil, fmt.Errorf("read boot id: %w", err)
 	}
-	for _, dir := range []string{recordsDir, volumesDir} {
+	for _, dir := range []string{recordsDir, volumesDir, notesDir, snapshotsDir} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
 			return nil, err
 		}
@@ -58,13 +65,22 @@ func openVolumes(root, node string, tools filesystem.Tools, log *slog.Logger, pa
 	if err := record.SyncDir(root); err != nil {
 		return nil, fmt.Errorf("sync root: %w", err)
 	}
-	store, err := record.Open(filepath.Join(root, recordsDir))
+	store, err := record.Open[record.Volume](filepath.Join(root, recordsDir))
+	if err != nil {
+		return nil, err
+	}
+	snapshots, err := record.Open[record.Snapshot](filepath.Join(root, notesDir))
+	if err != nil {
+		return nil, err
+	}
+	btrfs, err := filesystem.OnBtrfs(root)
 	if err != nil {
 		return nil, err
 	}
 	return &volumes{
-		root: root, node: node, boot: strings.TrimSpace(string(boot)),
-		store: store, tools: tools, log: log, passed: passed,
+		root: root, node: node, boot: strings.TrimSpace(string(boot)), btrfs: btrfs,
+		tools: tools, log: log, passed: passed,
+		store: store, snapshots: snapshots, copies: newCopies(),
 	}, nil
 }
 
@@ -96,6 +112,15 @@ func (v *volumes) begin(id string) (rec record.Volume, end func(), err error) {
 		return rec, nil, err
 	}
 	return rec, end, nil
+}
+
+// known reads the record of a volume for a call that only asks.
+func (v *volumes) known(id string) (record.Volume, error) {
+	parsed, ok := record.ParseID(id)
+	if !ok {
+		return record.Volume{}, refuse(codes.NotFound, "volume %q does not exist", id)
+	}
+	return v.find(parsed)
 }
 
 // find reads a record by the volume's id.
@@ -133,8 +158,8 @@ func (v *volumes) resolve(path string) (string, error) {
 	if mount.Within(resolved, v.root) || mount.Within(v.root, resolved) {
 		return "", refuse(codes.InvalidArgument, "path %s would cover the driver's own root %s", path, v.root)
 	}
-	if st, err := os.Lstat(resolved); err == nil && !st.IsDir() {
-		return "", refuse(codes.FailedPrecondition, "%s is there and is no directory", path)
+	if st, err := os.Lstat(resolved); err == nil && st.Mode().Type() == fs.ModeSymlink {
+		return "", refuse(codes.FailedPrecondition, "%s is a symbolic link", path)
 	}
 	return resolved, nil
 }

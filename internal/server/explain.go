@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
@@ -28,7 +29,7 @@ func (explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 			waits = append(waits, ask(v, volumewatcher.Controller{}, k)...)
 			last = k
 		}
-		waits = append(waits, onNode(a)...)
+		waits = append(waits, onNode(v, a)...)
 	}
 	return waits
 }
@@ -50,15 +51,19 @@ func operation(v state.View, op *api.Operation) []api.Wait {
 }
 
 // onNode says what keeps a node from an attachment's next step.
-func onNode(a *api.Attachment) []api.Wait {
-	w := api.Wait{Subject: "attachment " + a.AllocID.Short() + "/" + a.Name, Since: a.ModifyTime}
-	switch a.Status.State {
-	case api.ControllerPublished:
-		w.Reason = "node " + string(a.NodeID) + " is to mount it"
-	case api.Unpublishing:
-		w.Reason = "node " + string(a.NodeID) + " is to unmount it"
-	case api.Claimed, api.NodePublished, api.NodeDetached, api.ControllerDetached, api.Freed:
+func onNode(v state.View, a *api.Attachment) []api.Wait {
+	step := map[api.AttachmentState]string{api.ControllerPublished: "mount", api.Unpublishing: "unmount"}[a.Status.State]
+	if step == "" {
 		return nil
+	}
+	w := api.Wait{
+		Subject: "attachment " + a.AllocID.Short() + "/" + a.Name,
+		Reason:  "node " + string(a.NodeID) + " is to " + step + " it",
+		Since:   a.ModifyTime,
+	}
+	if n := v.Node(a.NodeID); n == nil || n.Status.State != api.NodeReady {
+		w.Reason += ", and is down: start its agent; until it answers, the volume may still be in use there"
+		return []api.Wait{w}
 	}
 	if p := a.Status.Problem; p != nil {
 		w.Reason += ": " + strings.TrimSuffix(p.Step+": "+p.Code, ": ") + ": " + p.Message
@@ -70,31 +75,122 @@ func onNode(a *api.Attachment) []api.Wait {
 // Job says what a job waits for, and what its allocations do.
 func (explainer) Job(v state.View, job *api.Job) []api.Wait {
 	waits := ask(v, scheduler.Controller{}, scheduler.JobKey(job.Namespace, job.ID))
+	waits = append(waits, ask(v, scheduler.Controller{}, scheduler.HealthKey(job.Namespace, job.ID))...)
 	for a := range v.LiveAllocations(job.UID) {
-		if p := a.Status.Problem; p != nil && !a.Terminal() {
-			waits = append(waits, api.Wait{
-				Subject: "allocation " + a.ID.Short() + " " + a.Name(),
-				Reason:  p.Step + ": " + p.Message, Since: p.Since, Next: p.Next,
-			})
-		}
+		waits = append(waits, onLostNode(v, a)...)
+		waits = append(waits, problem(a)...)
 	}
 	return waits
 }
 
-// Everything says what waits in the whole cluster.
-func (e explainer) Everything(v state.View) []api.Wait {
-	var waits []api.Wait
+// Allocation says what keeps an allocation from running, or from ending: its
+// volumes, and its node.
+func (e explainer) Allocation(v state.View, a *api.Allocation) []api.Wait {
+	waits := append(onLostNode(v, a), problem(a)...)
+	for at := range v.AllocAttachments(a.ID) {
+		vol := v.Volume(at.Namespace, at.VolumeID)
+		if !at.Holds() || vol == nil {
+			continue
+		}
+		for _, w := range e.Volume(v, vol) {
+			// What concerns the other holders of the volume does not concern it.
+			if strings.Contains(w.Subject, a.ID.Short()) || !strings.HasPrefix(w.Subject, "attachment") {
+				waits = append(waits, w)
+			}
+		}
+	}
+	if len(waits) > 0 || a.Terminal() {
+		return waits
+	}
+	w := api.Wait{Subject: "allocation " + a.ID.Short() + " " + a.Name(), Since: a.ModifyTime}
+	switch {
+	case a.Desired == api.DesireStop:
+		w.Reason = "node " + string(a.NodeID) + " is to end its tasks"
+	case a.Status.State == api.AllocPending:
+		w.Reason = "node " + string(a.NodeID) + " is to start its tasks"
+	default:
+		return nil
+	}
+	return []api.Wait{w}
+}
+
+// onLostNode says that nobody knows how an allocation is whose node is down. It
+// may well be running, so nothing is placed in its stead.
+func onLostNode(v state.View, a *api.Allocation) []api.Wait {
+	n := v.Node(a.NodeID)
+	if a.Terminal() || n != nil && n.Status.State == api.NodeReady {
+		return nil
+	}
+	w := api.Wait{
+		Subject: "allocation " + a.ID.Short() + " " + a.Name(),
+		Reason:  "node " + string(a.NodeID) + " is down: it may still be running there, and is neither ended nor moved until the node's agent is back",
+	}
+	if n != nil {
+		w.Since = n.ModifyTime
+	}
+	return []api.Wait{w}
+}
+
+// problem says what keeps a node from running an allocation, or from ending it.
+func problem(a *api.Allocation) []api.Wait {
+	p := a.Status.Problem
+	if p == nil || a.Terminal() {
+		return nil
+	}
+	return []api.Wait{{
+		Subject: "allocation " + a.ID.Short() + " " + a.Name(),
+		Reason:  strings.TrimPrefix(p.Step+": "+p.Message, ": "), Since: p.Since, Next: p.Next,
+	}}
+}
+
+// Everything says what waits in the whole cluster: for the servers, and for the
+// agents.
+func (explainer) Everything(v state.View) []api.Wait {
+	waits := recovery(v)
 	for vol := range v.UnsettledVolumes() {
 		waits = append(waits, ask(v, provisioner.Controller{}, provisioner.Key(vol.Namespace, vol.ID))...)
 	}
 	for op := range v.WaitingOperations() {
 		waits = append(waits, operation(v, op)...)
 	}
+	for n := range v.Nodes() {
+		for op := range v.NodeOperations(n.ID) {
+			waits = append(waits, operation(v, op)...)
+		}
+	}
 	for k := range (volumewatcher.Controller{}).Pending(v) {
 		waits = append(waits, ask(v, volumewatcher.Controller{}, k)...)
 	}
+	for a := range v.AllocAttachments("") {
+		waits = append(waits, onNode(v, a)...)
+	}
 	for job := range v.UnsettledJobs() {
-		waits = append(waits, e.Job(v, job)...)
+		waits = append(waits, ask(v, scheduler.Controller{}, scheduler.JobKey(job.Namespace, job.ID))...)
+	}
+	for job := range v.UnstableJobs() {
+		waits = append(waits, ask(v, scheduler.Controller{}, scheduler.HealthKey(job.Namespace, job.ID))...)
+	}
+	for a := range v.Allocations() {
+		waits = append(waits, onLostNode(v, a)...)
+		waits = append(waits, problem(a)...)
+	}
+	return waits
+}
+
+// recovery says what a restored cluster waits for.
+func recovery(v state.View) (waits []api.Wait) {
+	c := v.Cluster()
+	if c == nil || !c.Generation.Recovering {
+		return nil
+	}
+	w := api.Wait{Subject: "cluster", Since: c.Generation.Since}
+	if !c.Generation.Confirmed {
+		w.Reason = "an operator is to confirm the restored state: see berth system recovery"
+		return []api.Wait{w}
+	}
+	for id := range command.Clearing(v) {
+		w.Reason = "node " + string(id) + " is to end what the restored state does not know"
+		waits = append(waits, w)
 	}
 	return waits
 }
@@ -102,7 +198,7 @@ func (e explainer) Everything(v state.View) []api.Wait {
 func ask(v state.View, c controller.Controller, k controller.Key) []api.Wait {
 	plan, err := c.Reconcile(v, time.Now().UTC(), k)
 	if err != nil {
-		return []api.Wait{{Subject: string(k), Reason: err.Error()}}
+		return []api.Wait{{Subject: c.Name() + " " + string(k), Reason: err.Error()}}
 	}
 	return plan.Waits
 }

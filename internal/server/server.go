@@ -25,10 +25,15 @@ import (
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
+	"github.com/berth-dev/berth/internal/feed"
+	"github.com/berth-dev/berth/internal/keyring"
+	"github.com/berth-dev/berth/internal/server/carrier"
 	"github.com/berth-dev/berth/internal/server/heartbeat"
 	"github.com/berth-dev/berth/internal/server/httpapi"
+	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/supervise"
+	"github.com/berth-dev/berth/internal/telemetry"
 )
 
 // Config says what one server is made of.
@@ -41,11 +46,18 @@ type Config struct {
 	Transport raft.Transport
 	Stores    consensus.Stores
 	Tuning    consensus.Tuning
+	// Keyring seals secrets; a server without one refuses them.
+	Keyring *keyring.Keyring
 	// HTTP is where the API listens. The server closes it.
 	HTTP net.Listener
 	Keep collector.Keep
 	// Lease is how long an agent may be silent; zero means api.Lease.
 	Lease time.Duration
+	// Metrics is what the server's numbers are added to, and what it serves; nil
+	// counts nothing.
+	Metrics *telemetry.Registry
+	// Tracer makes spans of what happened, while this server leads; nil makes none.
+	Tracer *tracing.Tracer
 }
 
 // Server is one server.
@@ -56,6 +68,7 @@ type Server struct {
 	consensus *consensus.Consensus
 	heartbeat *heartbeat.Tracker
 	runners   []*controller.Runner
+	events    *feed.Feed
 	handler   *httpapi.Handler
 }
 
@@ -68,11 +81,13 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	if cfg.Lease == 0 {
 		cfg.Lease = api.Lease
 	}
-	s := &Server{cfg: cfg, log: log, store: store}
+	events := feed.New()
+	store.Observe(events)
+	s := &Server{cfg: cfg, log: log, store: store, events: events}
 	s.consensus, err = consensus.New(consensus.Config{
 		ServerID: cfg.ServerID, Expect: cfg.Expect, Discover: cfg.Discover,
 		Transport: cfg.Transport, Stores: cfg.Stores, Tuning: cfg.Tuning,
-		Lead: s.lead,
+		Lead: s.lead, Metrics: cfg.Metrics,
 	}, store, log)
 	if err != nil {
 		return nil, err
@@ -81,11 +96,28 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	for _, c := range controllers(cfg) {
 		s.runners = append(s.runners, controller.NewRunner(c, s.consensus, log))
 	}
-	s.handler = httpapi.New(httpapi.Config{
+	var keys httpapi.Keyring
+	if cfg.Keyring != nil {
+		keys = cfg.Keyring
+	}
+	streams := carrier.New()
+	s.measure(streams)
+	s.handler, err = httpapi.New(httpapi.Config{
+		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
-		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{}, Counters: s.counters,
+		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
+		Streams: streams, Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
+	if err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// loopback reports whether only this machine reaches a listener.
+func loopback(l net.Listener) bool {
+	addr, ok := l.Addr().(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
 }
 
 // controllers is the table of all controllers.
@@ -97,9 +129,6 @@ func controllers(cfg Config) []controller.Controller {
 		collector.New(cfg.Keep),
 	}
 }
-
-// Handler serves the API, for tests that bring their own listener.
-func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
@@ -117,6 +146,7 @@ func (s *Server) serve(ctx context.Context) error {
 	srv := &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -134,7 +164,9 @@ func (s *Server) serve(ctx context.Context) error {
 		err = errors.Join(err, srv.Close())
 		s.log.Warn("http requests were cut", "error", err)
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve http: %w", err)
+	}
 	return nil
 }
 
@@ -144,6 +176,11 @@ func (s *Server) lead(ctx context.Context) error {
 		return err
 	}
 	tasks := []supervise.Task{{Name: "heartbeat", Run: s.heartbeat.Run}}
+	if s.cfg.Tracer != nil {
+		tasks = append(tasks, supervise.Task{Name: "traces", Run: func(ctx context.Context) error {
+			return s.cfg.Tracer.Follow(ctx, s.events, s.store.View)
+		}})
+	}
 	for _, r := range s.runners {
 		tasks = append(tasks, supervise.Task{Name: r.Name(), Run: r.Run})
 	}

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"iter"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // block is a block that may be there once.
 func block[T, B any](name, doc string, t *table[B], at func(*T) **B) field[T] {
-	return field[T]{name: name, kind: "block", doc: doc, below: t.describe, read: func(d *decoder, path string, it item, into *T) {
+	return field[T]{name: name, kind: kindBlock, doc: doc, below: t.describe, read: func(d *decoder, path string, it item, into *T) {
 		if d.unlabelled(path, it) {
 			b := t.read(d, path, it)
 			*at(into) = &b
@@ -22,7 +23,7 @@ func block[T, B any](name, doc string, t *table[B], at func(*T) **B) field[T] {
 
 // group is a block that may be there once, and whose content is the T's own.
 func group[T, B any](name, doc string, t *table[B], at func(*T) *B) field[T] {
-	return field[T]{name: name, kind: "block", doc: doc, below: t.describe, read: func(d *decoder, path string, it item, into *T) {
+	return field[T]{name: name, kind: kindBlock, doc: doc, below: t.describe, read: func(d *decoder, path string, it item, into *T) {
 		if d.unlabelled(path, it) {
 			*at(into) = t.read(d, path, it)
 		}
@@ -31,7 +32,7 @@ func group[T, B any](name, doc string, t *table[B], at func(*T) *B) field[T] {
 
 // blocks is a block that may be repeated; its path is name[0], name[1], ...
 func blocks[T, B any](name, doc string, t *table[B], at func(*T) *[]B) field[T] {
-	return field[T]{name: name, kind: "block", doc: doc, repeats: true, below: t.describe,
+	return field[T]{name: name, kind: kindBlock, doc: doc, repeats: true, below: t.describe,
 		read: func(d *decoder, path string, it item, into *T) {
 			if d.unlabelled(path, it) {
 				list := at(into)
@@ -44,7 +45,7 @@ func blocks[T, B any](name, doc string, t *table[B], at func(*T) *[]B) field[T] 
 
 // named is a block with a label that may be repeated; its path is name["label"].
 func named[T, B any](name, doc string, t *table[B], at func(*T) *[]B, label func(*B) *string) field[T] {
-	return field[T]{name: name, kind: "block with a name", doc: doc, repeats: true, below: t.describe,
+	return field[T]{name: name, kind: kindNamed, doc: doc, repeats: true, below: t.describe,
 		read: func(d *decoder, path string, it item, into *T) {
 			id, ok := d.label(path, it)
 			if !ok {
@@ -188,7 +189,7 @@ func (d *decoder) plain(path string, v value, mend string, kinds ...kind) bool {
 // unfilled reports a ${NAME} where nobody fills it in.
 func (d *decoder) unfilled(path string, v value) bool {
 	if v.filled != nil {
-		d.fail(path, *v.filled, "has ${...}, which is filled in only in a task's config and env", "write the value itself")
+		d.fail(path, *v.filled, "has ${...}, which is filled in only in a task's config, env and templates", "write the value itself")
 	}
 	return v.filled != nil
 }
@@ -196,10 +197,16 @@ func (d *decoder) unfilled(path string, v value) bool {
 // own reports the value's own faults, and whether there were any.
 func (d *decoder) own(path string, v value) bool {
 	for _, f := range v.faults {
+		if secret.MatchString(path) {
+			f.message, f.mend = "cannot be read", "write the secret in quotes; $${ stands for ${"
+		}
 		d.fail(path, f.at, f.message, f.mend)
 	}
 	return len(v.faults) > 0
 }
+
+// secret are the paths of values that no message repeats.
+var secret = regexp.MustCompile(`(^|\.)secrets[.\[]`)
 
 // header reports the faults of what comes before the item's value, and returns
 // the item's path with its labels.

@@ -21,9 +21,9 @@ type contents struct {
 var fileTable = &table[contents]{
 	doc: "A file holds volume and job blocks, or it is one volume itself: all that a volume block may hold, with the volume's id.",
 	fields: []field[contents]{
-		{name: "volume", kind: "block with a name", repeats: true, doc: "A volume; its name is its id.",
+		{name: "volume", kind: kindNamed, repeats: true, doc: "A volume; its name is its id.",
 			below: volumeTable.describe, read: readVolume},
-		{name: "job", kind: "block with a name", repeats: true, doc: "A job; its name is its id.",
+		{name: "job", kind: kindNamed, repeats: true, doc: "A job; its name is its id.",
 			below: jobTable.describe, read: readJob},
 	},
 	foreign: []foreign{
@@ -38,10 +38,15 @@ func (d *decoder) contents(items []item) contents {
 	}
 	whole := item{at: hcl.Range{Start: hcl.InitialPos}, value: value{items: items}}
 	if len(items) == 0 {
-		d.fail("", whole.at, "holds no volume and no job", `write job "name" { ... }, or volume "name" { ... }`)
+		d.nothing(whole.at)
 		return contents{}
 	}
 	whole.at = items[0].at
+	if i := slices.IndexFunc(items, fromNomadsAPI); i >= 0 {
+		d.fail(items[i].name, items[i].at, "is a name of Nomad's API, and Berth reads the files that people write",
+			"use the job or volume file that this was made from")
+		return contents{}
+	}
 	inBlocks := slices.ContainsFunc(items, func(it item) bool {
 		return fileTable.field(it.name) != nil || len(it.labels) > 0 && volumeTable.field(it.name) == nil
 	})
@@ -58,10 +63,21 @@ func (d *decoder) contents(items []item) contents {
 	return fileTable.read(d, "", whole)
 }
 
+// fromNomadsAPI reports whether an item of a JSON file is one that Nomad's own
+// API sends, and no file has.
+func fromNomadsAPI(it item) bool {
+	return it.json && slices.Contains([]string{"Job", "ID", "TaskGroups", "Volumes", "PluginID"}, it.name)
+}
+
+// nothing reports a file that holds nothing.
+func (d *decoder) nothing(at hcl.Range) {
+	d.fail("", at, "holds no volume and no job", `write job "name" { ... }, or volume "name" { ... }`)
+}
+
 // flatVolume reads a file that is one volume.
 func (d *decoder) flatVolume(whole item) contents {
 	d = d.object("volume")
-	v := volumeTable.read(d, "", whole)
+	v := d.volume(whole)
 	switch at, named := d.ranges["id"]; {
 	case d.broken["id"]:
 	case !named:
@@ -70,7 +86,6 @@ func (d *decoder) flatVolume(whole item) contents {
 		d.name("id", string(v.ID), at)
 	}
 	d.namespace(v.Namespace)
-	d.validated(v.Spec.Validate(), whole.at)
 	return contents{file: File{Volumes: []Volume{v}}}
 }
 
@@ -80,7 +95,7 @@ func readVolume(d *decoder, path string, it item, into *contents) {
 		d.name(keyed(path, label), label, it.at)
 	}
 	d = d.object(it.name)
-	v := volumeTable.read(d, "", it)
+	v := d.volume(it)
 	if !ok {
 		return
 	}
@@ -89,7 +104,6 @@ func readVolume(d *decoder, path string, it item, into *contents) {
 	}
 	v.ID = api.VolumeID(label)
 	d.namespace(v.Namespace)
-	d.validated(v.Spec.Validate(), it.at)
 	if into.first(d, path, v.Namespace, label, it) {
 		into.file.Volumes = append(into.file.Volumes, v)
 	}

@@ -72,7 +72,22 @@ func integer[T any](name, doc string, at func(*T) *int) field[T] {
 	}}
 }
 
-// size is a number of bytes, as ParseSize reads it.
+// reference is a string that names something of a node, such as ${meta.rack}.
+func reference[T any](name, doc string, at func(*T) *string) field[T] {
+	return filledText(name, "${attr.cpu.arch}", doc, at)
+}
+
+// filledText is a string in which ${...} may stand.
+func filledText[T any](name, example, doc string, at func(*T) *string) field[T] {
+	return field[T]{name: name, kind: "string", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+		quoted := strconv.Quote(example)
+		if d.attribute(path, it, name+" = "+quoted) && d.plain(path, it.value, "give a string such as "+quoted, aString) {
+			*at(into) = it.value.text
+		}
+	}}
+}
+
+// size is a number of bytes, as parseSize reads it.
 func size[T any](name, doc string, at func(*T) *int64) field[T] {
 	return field[T]{name: name, kind: "size", doc: doc, read: func(d *decoder, path string, it item, into *T) {
 		if !d.attribute(path, it, name+` = "10GiB"`) || !d.oneOf(path, it.value, sizeMend, aString, aNumber) {
@@ -129,7 +144,7 @@ func texts[T any](name, doc string, at func(*T) *[]string) field[T] {
 // textMap is a map of strings, as a block or as an attribute. Numbers and
 // booleans stand for the strings that they are written as.
 func textMap[T any](name, doc string, filled bool, at func(*T) *map[string]string) field[T] {
-	return field[T]{name: name, kind: "map of strings", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+	return field[T]{name: name, kind: kindTextMap, doc: doc, read: func(d *decoder, path string, it item, into *T) {
 		values := map[string]string{}
 		for key, v := range d.entries(path, it, keyed) {
 			at := keyed(path, key)
@@ -144,7 +159,7 @@ func textMap[T any](name, doc string, filled bool, at func(*T) *map[string]strin
 // anyMap is a map of any plain values, as a block or as an attribute. The
 // values have the types that encoding/json would give them.
 func anyMap[T any](name, doc string, at func(*T) *map[string]any) field[T] {
-	return field[T]{name: name, kind: "map", doc: doc, read: func(d *decoder, path string, it item, into *T) {
+	return field[T]{name: name, kind: kindMap, doc: doc, read: func(d *decoder, path string, it item, into *T) {
 		values := map[string]any{}
 		for key, v := range d.entries(path, it, join) {
 			values[key] = d.anything(join(path, key), v)

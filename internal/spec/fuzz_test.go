@@ -109,7 +109,7 @@ func FuzzValues(f *testing.F) {
 	f.Fuzz(func(t *testing.T, attributes string) {
 		want, plain := evaluate(attributes)
 		if !plain {
-			t.Skip()
+			return
 		}
 		file, err := spec.Parse("a.hcl", []byte(task("config {\n"+attributes+"\n}")))
 		if err != nil {

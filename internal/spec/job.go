@@ -8,9 +8,16 @@ var jobTable = &table[Job]{
 	fields: []field[Job]{
 		text("namespace", "The namespace that the job belongs to.",
 			func(j *Job) *api.NamespaceID { return &j.Namespace }).standing("what the command says, or default"),
-		choice("type", "How the job ends: a service runs until it is stopped, a batch until its tasks have succeeded.",
-			[]api.JobType{api.JobService, api.JobBatch}, []string{"system", "sysbatch"},
+		choice("type", "How the job ends: a service runs until it is stopped, a batch until its tasks have succeeded. "+
+			"A system job is a service on every node that fits, a sysbatch job a batch on every one.", api.JobTypes(), nil,
 			func(j *Job) *api.JobType { return &j.Spec.Type }).standing(string(api.JobService)),
+		integer("priority", "From 1 to 100: which job gets a volume first that several wait for. Among equals it is the one that has waited longest.",
+			func(j *Job) *int { return &j.Spec.Priority }).standing("50"),
+		constraints("job", func(j *Job) *[]api.Constraint { return &j.Spec.Constraints }),
+		spreads(func(j *Job) *[]api.Spread { return &j.Spec.Spreads }),
+		updates(func(j *Job) **api.Update { return &j.Spec.Update }),
+		reschedules(func(j *Job) **api.Reschedule { return &j.Spec.Reschedule }),
+		metadata(func(j *Job) *map[string]string { return &j.Spec.Meta }),
 		named("group", "Tasks that share a node and volumes; one block for each group.", groupTable,
 			func(j *Job) *[]api.TaskGroup { return &j.Spec.Groups },
 			func(g *api.TaskGroup) *string { return &g.Name }).required(`group "name" { ... }`),
@@ -18,11 +25,11 @@ var jobTable = &table[Job]{
 	foreign: []foreign{
 		{names: "datacenters region", why: "there is one cluster", harmless: true},
 		{names: "id name", why: "the job's name is the block's"},
-		{names: "priority all_at_once", why: "jobs are equal"},
+		{names: "all_at_once", why: "an allocation is placed as soon as it can be", harmless: true},
 		{names: "periodic parameterized", why: "a job runs when it is applied"},
 		{names: "multiregion", why: "there is one cluster"},
 		{names: "consul_token vault_token ui", why: "nothing would use it"},
-		placement, restarts, integrations, meta,
+		placement, restarts, integrations,
 	},
 }
 
@@ -30,23 +37,33 @@ var groupTable = &table[api.TaskGroup]{
 	doc:     "Tasks that run on the same node and share volumes.",
 	initial: api.TaskGroup{Count: 1},
 	fields: []field[api.TaskGroup]{
-		integer("count", "How many allocations of the group run.",
+		integer("count", "How many allocations of the group run; in a system job 0 or 1, and 1 means on every node.",
 			func(g *api.TaskGroup) *int { return &g.Count }).standing("1"),
+		constraints("group", func(g *api.TaskGroup) *[]api.Constraint { return &g.Constraints }),
+		spreads(func(g *api.TaskGroup) *[]api.Spread { return &g.Spreads }),
+		updates(func(g *api.TaskGroup) **api.Update { return &g.Update }),
+		reschedules(func(g *api.TaskGroup) **api.Reschedule { return &g.Reschedule }),
+		metadata(func(g *api.TaskGroup) *map[string]string { return &g.Meta }),
+		group("network", "The ports that every allocation gets.", networkTable,
+			func(g *api.TaskGroup) *[]api.Port { return &g.Ports }),
+		blocks("service", "A name under which the allocations can be found; one block for each.", serviceTable,
+			func(g *api.TaskGroup) *[]api.Service { return &g.Services }),
 		named("volume", "A volume that every allocation of the group gets; one block for each.", requestTable,
 			func(g *api.TaskGroup) *[]api.VolumeRequest { return &g.Volumes },
 			func(r *api.VolumeRequest) *string { return &r.Name }),
+		block("restart", "When the group's tasks are started again on their node, with the same volumes.", restartTable,
+			func(g *api.TaskGroup) **api.RestartPolicy { return &g.Restart }),
 		named("task", "A process; one block for each.", taskTable,
 			func(g *api.TaskGroup) *[]api.Task { return &g.Tasks },
 			func(t *api.Task) *string { return &t.Name }).required(`task "name" { ... }`),
 	},
 	foreign: []foreign{
-		{names: "network", why: "tasks have the node's network"},
 		{names: "ephemeral_disk", why: "disk space is not counted"},
-		{names: "scaling", why: "count is fixed"},
+		{names: "scaling", why: "nothing scales by itself; use berth job scale"},
 		{names: "disconnect max_client_disconnect stop_after_client_disconnect prevent_reschedule_on_lost",
 			why: "what happens to a lost node is not the job's choice"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
-		placement, restarts, integrations, meta,
+		placement, restarts, integrations,
 	},
 }
 
@@ -80,23 +97,35 @@ var taskTable = &table[api.Task]{
 			func(t *api.Task) *map[string]any { return &t.Config }),
 		textMap("env", "Environment variables. ${NAME} is filled in on the node.", true,
 			func(t *api.Task) *map[string]string { return &t.Env }),
+		constraints("task", func(t *api.Task) *[]api.Constraint { return &t.Constraints }),
+		metadata(func(t *api.Task) *map[string]string { return &t.Meta }),
+		block("resources", "What the task may use of its node.", resourcesTable,
+			func(t *api.Task) **api.Resources { return &t.Resources }),
 		blocks("volume_mount", "A place at which the task finds one of the group's volumes; one block for each.", mountTable,
 			func(t *api.Task) *[]api.VolumeMount { return &t.VolumeMounts }),
+		blocks("template", "A file that is made for the task before each start; one block for each.", templateTable,
+			func(t *api.Task) *[]api.Template { return &t.Templates }),
 		choice("kill_signal", "The signal that asks the task to end.", api.Signals(), nil,
 			func(t *api.Task) *string { return &t.KillSignal }).standing("SIGINT"),
 		duration("kill_timeout", "How long the task may take to end before it is killed.",
 			func(t *api.Task) *api.Duration { return &t.KillTimeout }).standing("5s"),
+		block("restart", "What of the group's restart is different for this task.", restartTable,
+			func(t *api.Task) **api.RestartPolicy { return &t.Restart }),
+		block("lifecycle", "When the task runs, if it is none of the group's main tasks.", lifecycleTable,
+			func(t *api.Task) **api.Lifecycle { return &t.Lifecycle }),
+		flag("leader", "The allocation ends when this task has ended for good: the others are stopped after it.",
+			func(t *api.Task) *bool { return &t.Leader }),
 	},
 	foreign: []foreign{
-		{names: "resources numa device", why: "CPU, memory and devices are not counted"},
-		{names: "template artifact dispatch_payload", why: "a task finds only what its volumes hold"},
+		{names: "service", why: "it belongs into the group"},
+		{names: "artifact dispatch_payload", why: "a task finds only what its volumes and templates hold"},
 		{names: "csi_plugin", why: "a task cannot be a plugin"},
-		{names: "lifecycle leader", why: "all tasks of a group start and end together"},
 		{names: "logs", why: "logs are kept in one way"},
 		{names: "identity secret schedule action kind", why: "nothing would use it"},
-		{names: "scaling", why: "count is fixed"},
+		{names: "scaling", why: "nothing scales by itself; use berth job scale"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
-		placement, restarts, integrations, meta,
+		{names: "update reschedule", why: "they are the group's"},
+		placement, restarts, integrations,
 	},
 }
 
@@ -117,8 +146,7 @@ var mountTable = &table[api.VolumeMount]{
 
 // What Nomad has in jobs, groups and tasks alike.
 var (
-	placement    = foreign{names: "constraint affinity spread node_pool", why: "any node that has the drivers and the volumes may run it"}
-	restarts     = foreign{names: "restart reschedule update migrate", why: "how allocations are replaced is not the job's choice"}
-	integrations = foreign{names: "service consul vault connect", why: "Berth talks to neither Consul nor Vault"}
-	meta         = foreign{names: "meta", why: "nothing would use it; env carries values to a task"}
+	placement    = foreign{names: "affinity node_pool", why: "use constraint and spread"}
+	restarts     = foreign{names: "migrate", why: "how allocations are replaced is not the job's choice"}
+	integrations = foreign{names: "consul vault connect", why: "Berth talks to neither Consul nor Vault"}
 )

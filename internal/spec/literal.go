@@ -30,9 +30,12 @@ type value struct {
 	// text is a string's content; for words, numbers and booleans, how they are
 	// written.
 	text string
-	// filled is the first ${NAME} in a string, which only the node can fill in.
+	// filled is the first ${NAME} or ${attr.name} in a string, which only the node
+	// can fill in.
 	// It stays in text as it is.
 	filled *hcl.Range
+	// braces are the places of each {{ in a string of an HCL file.
+	braces []hcl.Range
 	list   []value
 	items  []item
 	faults []fault

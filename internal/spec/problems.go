@@ -19,6 +19,7 @@ const maxProblems = 100
 // problems collects what is wrong with one file.
 type problems struct {
 	file   string
+	json   bool // the file is JSON, and so are the mends
 	fields []api.Field
 	more   int // beyond maxProblems
 }
@@ -27,6 +28,9 @@ func (p *problems) add(at hcl.Range, path, message, mend string) {
 	if p.full() {
 		p.more++
 		return
+	}
+	if p.json {
+		mend = inJSON(mend)
 	}
 	p.fields = append(p.fields, api.Field{
 		Path: path, Message: message, Mend: mend,
@@ -76,12 +80,14 @@ type decoder struct {
 	// broken are the paths that hold something unreadable, and the paths above
 	// them: what a validator says of these rests on a value that nobody wrote.
 	broken map[string]bool
+	// older is the capability that a volume has in the form before blocks.
+	older *api.Capability
 }
 
 // object is a decoder for the next volume or job of the same file.
 func (d *decoder) object(kind string) *decoder {
 	next := *d
-	next.kind = kind
+	next.kind, next.older = kind, nil
 	next.ranges, next.broken = map[string]hcl.Range{}, map[string]bool{}
 	return &next
 }

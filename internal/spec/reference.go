@@ -53,7 +53,7 @@ func (t *table[T]) describe(path string) []Block {
 		}
 	}
 	for _, f := range t.foreign {
-		for _, name := range strings.Fields(f.names) {
+		for name := range strings.FieldsSeq(f.names) {
 			b.Foreign = append(b.Foreign, Foreign{Name: name, Why: f.why, Harmless: f.harmless})
 		}
 	}

@@ -53,7 +53,11 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 		"", "volume", "volume.capability", "volume.mount_options", "volume.topology_request",
 		"volume.topology_request.required", "volume.topology_request.required.topology",
 		"volume.topology_request.preferred", "volume.topology_request.preferred.topology",
-		"job", "job.group", "job.group.volume", "job.group.volume.mount_options", "job.group.task", "job.group.task.volume_mount",
+		"job", "job.constraint", "job.spread", "job.spread.target", "job.update", "job.reschedule",
+		"job.group", "job.group.constraint", "job.group.spread", "job.group.spread.target", "job.group.update", "job.group.reschedule",
+		"job.group.network", "job.group.network.port", "job.group.service",
+		"job.group.volume", "job.group.volume.mount_options", "job.group.restart",
+		"job.group.task", "job.group.task.constraint", "job.group.task.resources", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want and got differ (-want +got):\n%s", diff)
@@ -65,6 +69,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 	t.Parallel()
 	singular := map[string]string{
 		"capabilities": "capability", "groups": "group", "volumes": "volume", "tasks": "task", "volume_mounts": "volume_mount",
+		"constraints": "constraint", "spreads": "spread", "targets": "target", "ports": "network", "services": "service", "templates": "template",
 	}
 	names := map[string][]string{}
 	for _, b := range spec.Reference() {
@@ -75,7 +80,10 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 	for path, v := range map[string]any{
 		"volume": api.VolumeSpec{}, "volume.capability": api.Capability{}, "volume.mount_options": api.MountOptions{},
 		"volume.topology_request": api.TopologyRequest{}, "job": api.JobSpec{}, "job.group": api.TaskGroup{},
-		"job.group.volume": api.VolumeRequest{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{},
+		"job.group.volume": api.VolumeRequest{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{},
+		"job.constraint": api.Constraint{}, "job.spread": api.Spread{},
+		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.task.resources": api.Resources{},
+		"job.group.restart": api.RestartPolicy{}, "job.group.task.lifecycle": api.Lifecycle{}, "job.update": api.Update{}, "job.reschedule": api.Reschedule{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

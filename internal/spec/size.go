@@ -13,20 +13,12 @@ const sizeMend = `give a size such as "10GiB"`
 // maxSizeLength bounds what is worth reading as a size.
 const maxSizeLength = 40
 
-// ParseSize reads a size in bytes: a number with at most one point, and a unit.
+// parseSize reads a size in bytes: a number with at most one point, and a unit.
 // KiB, MiB, GiB, TiB, PiB and EiB (also Ki, Mi, ...) are powers of 1024; KB,
 // MB, GB, TB, PB and EB (also K, M, ...) are powers of 1000, as in Nomad; B or
 // nothing is bytes. Case does not matter, nor a space before the unit. The
-// result must be a whole number of bytes that fits an int64.
-func ParseSize(s string) (int64, error) {
-	size, wrong := parseSize(s)
-	if wrong != "" {
-		return 0, fmt.Errorf("read size %q: it %s", clip(s), wrong)
-	}
-	return size, nil
-}
-
-// parseSize is ParseSize with what is wrong as half a sentence, "" if nothing is.
+// result must be a whole number of bytes that fits an int64. What is wrong is half
+// a sentence, "" if nothing is.
 func parseSize(s string) (size int64, wrong string) {
 	s = strings.TrimSpace(s)
 	switch {

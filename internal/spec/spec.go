@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"unicode/utf8"
@@ -39,17 +40,28 @@ type Job struct {
 	Spec      api.JobSpec
 }
 
-// Parse reads a file and validates what it holds. The error is an *api.Error
-// with CodeInvalid, and names every problem with filename, line and column.
+// Parse reads a file, HCL or JSON, and validates what it holds. JSON is the
+// same tables in HCL's JSON syntax, or rows as the API answers them. The error
+// is an *api.Error with CodeInvalid, and names every problem with filename,
+// line and column.
 func Parse(filename string, src []byte) (*File, error) {
 	p, warnings := &problems{file: filename}, &problems{file: filename}
-	_, items := read(p, src)
+	in := read(p, src)
+	warnings.json = p.json
 	d := &decoder{problems: p, warnings: warnings}
 	if len(p.fields) > 0 {
-		d.object("").below("", value{items: items}) // for the faults
+		d.object("").below("", value{items: in.items}) // for the faults
 		return nil, p.err()
 	}
-	c := d.object("").contents(items)
+	var c contents
+	if rows := in.rows(); rows != nil {
+		c = d.rows(rows)
+	} else {
+		c = d.object("").contents(in.items)
+	}
+	if len(p.fields) == 0 && len(c.file.Volumes)+len(c.file.Jobs) == 0 {
+		d.object("").nothing(hcl.Range{Start: hcl.InitialPos}) // such as {"job": {}}
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -57,26 +69,42 @@ func Parse(filename string, src []byte) (*File, error) {
 	return &c.file, nil
 }
 
-// Format lays a file out in HCL's canonical style, with \n as line end. The
-// error is as in Parse, and is about the syntax only.
+// Format lays a file out in the canonical style of its language, with \n as
+// line end. The error is as in Parse, and is about the syntax only.
 func Format(filename string, src []byte) ([]byte, error) {
 	p := &problems{file: filename}
-	src, items := read(p, src)
+	in := read(p, src)
 	d := &decoder{problems: p}
-	d.object("").below("", value{items: items})
+	d.object("").below("", value{items: in.items})
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	return hclwrite.Format(src), nil
+	if in.json == nil {
+		return hclwrite.Format(in.text), nil
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(in.text), "", "  "); err != nil {
+		return nil, fmt.Errorf("format %s: %w", filename, err) // no text that was read without a problem
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
 }
 
-// read turns a file into items, and returns what it read: the source without
+// source is a file as it was read.
+type source struct {
+	text  []byte
+	items []item
+	// json is the whole of a JSON file, nil for HCL.
+	json *value
+}
+
+// read turns a file into items. The text that it returns is the source without
 // what editors on other systems leave in it, a byte order mark and carriage
 // returns at the ends of lines.
-func read(p *problems, src []byte) ([]byte, []item) {
-	refuse := func(at hcl.Pos, message, mend string) ([]byte, []item) {
+func read(p *problems, src []byte) source {
+	refuse := func(at hcl.Pos, message, mend string) source {
 		p.add(hcl.Range{Start: at}, "", message, mend)
-		return nil, nil
+		return source{}
 	}
 	if len(src) > MaxFileSize {
 		return refuse(hcl.InitialPos, fmt.Sprintf("is larger than %d KiB", MaxFileSize>>10), "split the file")
@@ -85,16 +113,33 @@ func read(p *problems, src []byte) ([]byte, []item) {
 	if len(src) > 0 && src[len(src)-1] != '\n' {
 		src = append(src, '\n') // HCL takes the end of a heredoc only with one
 	}
-	switch ext := filepath.Ext(p.file); {
-	case ext == ".json", bytes.HasPrefix(bytes.TrimSpace(src), []byte("{")):
-		return refuse(hcl.InitialPos, "is JSON", "write it in HCL")
-	case ext == ".yaml", ext == ".yml":
+	ext := filepath.Ext(p.file)
+	if ext == ".yaml" || ext == ".yml" {
 		return refuse(hcl.InitialPos, "is YAML", "write it in HCL")
 	}
 	if at, wrong := notText(src); wrong {
 		return refuse(at, "is not text in UTF-8", "save it as UTF-8")
 	}
-	return src, parse(src, p)
+	if !isJSON(ext, src) {
+		return source{text: src, items: parse(src, p)}
+	}
+	p.json = true
+	v := parseJSON(src, p)
+	in := source{text: src, json: &v}
+	if in.rows() == nil {
+		in.items = bodies(p, templates(v))
+	}
+	return in
+}
+
+// bodies are the items of a JSON file: those of its object, or of all objects
+// of its list.
+func bodies(p *problems, v value) []item {
+	one := merged(v)
+	if one.kind != aMap && len(p.fields) == 0 {
+		p.add(v.at, "", "is a list that holds more than objects", "write { ... }, or [{ ... }, { ... }]")
+	}
+	return one.items
 }
 
 // notText finds the first byte that no text has.

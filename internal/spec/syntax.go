@@ -16,6 +16,7 @@ type item struct {
 	name   string
 	at     hcl.Range // the name
 	block  bool
+	json   bool // of a JSON file, which does not tell blocks from maps
 	labels []string
 	// faults are those of what comes before the value: name, labels, sign.
 	faults []fault

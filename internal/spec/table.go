@@ -19,6 +19,14 @@ type table[T any] struct {
 	initial T
 }
 
+// The kinds of value that blocks and maps are, in the words of the reference.
+const (
+	kindBlock   = "block"
+	kindNamed   = "block with a name"
+	kindMap     = "map"
+	kindTextMap = "map of strings"
+)
+
 // field is one name that a block may hold: an attribute or a block.
 type field[T any] struct {
 	name string
@@ -28,6 +36,8 @@ type field[T any] struct {
 	words []string
 	// need shows what to write, if the field must be there.
 	need string
+	// checked: it is not for the table to say that the field is missing.
+	checked bool
 	// standard is what holds if the field is not there.
 	standard string
 	// repeats: a block that may be there more than once.
@@ -44,9 +54,28 @@ func (f field[T]) required(example string) field[T] {
 	return f
 }
 
+// validated is required, where the validator of package api says that the field
+// is missing: there is another way to give it.
+func (f field[T]) validated(example string) field[T] {
+	f.need, f.checked = example, true
+	return f
+}
+
 // standing says what holds if the field is not there.
 func (f field[T]) standing(value string) field[T] {
 	f.standard = value
+	return f
+}
+
+// sets does more with a value that was read without a problem.
+func (f field[T]) sets(more func(into *T, v value)) field[T] {
+	read := f.read
+	f.read = func(d *decoder, path string, it item, into *T) {
+		read(d, path, it, into)
+		if !d.broken[path] {
+			more(into, it.value)
+		}
+	}
 	return f
 }
 
@@ -62,7 +91,7 @@ type foreign struct {
 func (t *table[T]) read(d *decoder, path string, block item) T {
 	into := t.initial
 	seen := map[string]hcl.Range{}
-	for _, it := range block.value.items {
+	for _, it := range t.expand(block.value.items) {
 		at := join(path, it.name)
 		f := t.field(it.name)
 		if f == nil {
@@ -82,7 +111,7 @@ func (t *table[T]) read(d *decoder, path string, block item) T {
 		f.read(d, at, it, &into)
 	}
 	for _, f := range t.fields {
-		if _, found := seen[f.name]; f.need != "" && !found {
+		if _, found := seen[f.name]; f.need != "" && !f.checked && !found {
 			d.fail(join(path, f.name), block.at, "is missing", "add "+f.need)
 		}
 	}

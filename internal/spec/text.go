@@ -1,9 +1,13 @@
 package spec
 
 import (
+	"bytes"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
@@ -24,6 +28,7 @@ func (p *parser) text(name string) value {
 			p.next()
 			if len(v.faults) == 0 {
 				p.unquote(&v, open, t)
+				v.braces = bracesIn(p.src[open.Range.End.Byte:t.Range.Start.Byte], open.Range)
 			}
 			return v
 		default:
@@ -35,6 +40,25 @@ func (p *parser) text(name string) value {
 			}
 			return v
 		}
+	}
+}
+
+// bracesIn are the places of each {{ in what follows the opening quote or mark.
+func bracesIn(src []byte, open hcl.Range) (places []hcl.Range) {
+	at := open.End
+	for {
+		i := bytes.Index(src, []byte("{{"))
+		if i < 0 {
+			return places
+		}
+		for _, r := range string(src[:i]) {
+			if at.Column++; r == '\n' {
+				at.Line, at.Column = at.Line+1, 1
+			}
+		}
+		at.Byte += i
+		places = append(places, hcl.Range{Filename: open.Filename, Start: at, End: at})
+		src, at.Byte, at.Column = src[i+len("{{"):], at.Byte+len("{{"), at.Column+len("{{")
 	}
 }
 
@@ -56,34 +80,34 @@ func (p *parser) template(name string, v *value, explain func(content string) (m
 		}
 	}
 	content := p.tokens[first : p.pos-1]
-	if open.Bytes[0] == '$' && len(content) == 1 && content[0].Type == hclsyntax.TokenIdent && isVariable(content[0].Bytes) {
+	inside := p.src[open.Range.End.Byte:p.tokens[p.pos-1].Range.Start.Byte]
+	named := len(content) == 1 && content[0].Type == hclsyntax.TokenIdent && isVariable(content[0].Bytes)
+	if open.Bytes[0] == '$' && (named || ofNode.Match(inside)) {
 		if v.filled == nil {
 			v.filled = &open.Range
 		}
 		return
 	}
-	inside := p.src[open.Range.End.Byte:p.tokens[p.pos-1].Range.Start.Byte]
 	message, mend := explain(clip(strings.TrimSpace(string(inside))))
 	v.faults = append(v.faults, fault{open.Range, message, mend})
 }
 
+// ofNode matches what is filled in from the node's profile.
+var ofNode = regexp.MustCompile(`^(attr|meta|node)(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
+
+// variable matches how environment variables are written, those included that
+// end with a name of the user's: BERTH_VOLUME_data.
+var variable = regexp.MustCompile(`^[A-Z_]([A-Z0-9_]*|[A-Z0-9_]*_[A-Za-z0-9_-]+)$`)
+
 // isVariable reports whether the name is written as environment variables are.
-func isVariable(name []byte) bool {
-	for i, c := range name {
-		upper := c >= 'A' && c <= 'Z' || c == '_'
-		if !upper && (i == 0 || c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
-}
+func isVariable(name []byte) bool { return variable.Match(name) }
 
 func explainInterpolation(content string) (message, mend string) {
 	mend = "write $${" + content + "} for the text itself"
 	root, _, _ := strings.Cut(strings.ReplaceAll(content, "[", "."), ".")
 	switch root {
 	case "node", "attr", "meta", "env":
-		return "has ${" + content + "}, which is known from Nomad; Berth does not support it yet", mend
+		return "has ${" + content + "}, and that is written ${attr.name}, ${meta.name} or ${NAME}", mend
 	case "var", "local":
 		return "has ${" + content + "}, and Berth's files have no variables", "write the value itself"
 	}
@@ -102,7 +126,7 @@ func explainDirective(content string) (message, mend string) {
 func (p *parser) unquote(v *value, open, end hclsyntax.Token) {
 	src := p.src[open.Range.Start.Byte:end.Range.End.Byte]
 	if open.Type == hclsyntax.TokenOHeredoc {
-		src = append(src[:len(src):len(src)], '\n') // its end mark is a whole line
+		src = append(slices.Clip(src), '\n') // its end mark is a whole line
 	}
 	expr, diags := hclsyntax.ParseExpression(src, open.Range.Filename, open.Range.Start)
 	for _, d := range diags {
@@ -125,13 +149,27 @@ func (p *parser) unquote(v *value, open, end hclsyntax.Token) {
 				content.WriteString(part.Val.AsString())
 			}
 		case *hclsyntax.ScopeTraversalExpr:
-			content.WriteString("${" + part.Traversal.RootName() + "}")
+			content.WriteString("${" + written(part.Traversal) + "}")
 		}
 	}
 	v.text = content.String()
 	if strings.ContainsRune(v.text, 0) {
 		v.faults = append(v.faults, fault{open.Range, "has a NUL character", "remove it"})
 	}
+}
+
+// written is a reference as it stands in the file.
+func written(t hcl.Traversal) string {
+	var names []string
+	for _, step := range t {
+		switch step := step.(type) {
+		case hcl.TraverseRoot:
+			names = append(names, step.Name)
+		case hcl.TraverseAttr:
+			names = append(names, step.Name)
+		}
+	}
+	return strings.Join(names, ".")
 }
 
 func templateParts(expr hclsyntax.Expression) []hclsyntax.Expression {

@@ -1,6 +1,10 @@
 package spec
 
-import "github.com/berth-dev/berth/api"
+import (
+	"slices"
+
+	"github.com/berth-dev/berth/api"
+)
 
 // volumeTable is a volume, in a block of its own or as the whole file.
 var volumeTable = &table[Volume]{
@@ -22,18 +26,28 @@ var volumeTable = &table[Volume]{
 			func(v *Volume) *int64 { return &v.Spec.CapacityMax }).standing("left to the plugin"),
 		blocks("capability", "A way in which the volume may be used; one block for each.", capabilityTable,
 			func(v *Volume) *[]api.Capability { return &v.Spec.Capabilities }).
-			required(`capability { access_mode = "single-node-writer" attachment_mode = "file-system" }`),
+			validated(`capability { access_mode = "single-node-writer" attachment_mode = "file-system" }`),
 		block("mount_options", "How the volume is mounted.", mountOptionsTable,
 			func(v *Volume) **api.MountOptions { return &v.Spec.MountOptions }),
 		textMap("parameters", "What the plugin wants to know to make the volume. The plugin's documentation names the keys.", false,
 			func(v *Volume) *map[string]string { return &v.Spec.Parameters }),
 		block("topology_request", "Where the volume must and should be reachable.", topologyRequestTable,
 			func(v *Volume) **api.TopologyRequest { return &v.Spec.TopologyRequest }),
+		text("external_id", "The plugin's id of a volume that exists already: it is registered, and nothing is made.",
+			func(v *Volume) *string { return &v.Spec.ExternalID }),
+		textMap("context", "What the plugin wants to know to use a volume that exists already. The plugin's documentation names the keys.", false,
+			func(v *Volume) *map[string]string { return &v.Spec.Context }),
+		text("snapshot_id", "The plugin's id of the snapshot that the new volume begins as.",
+			func(v *Volume) *string { return &v.Spec.SnapshotID }).standing("the volume is made empty"),
+		text("clone_id", "The volume that the new one begins as a copy of: one of the namespace and the plugin, else one by the plugin's own id.",
+			func(v *Volume) *string { return &v.Spec.CloneID }).standing("the volume is made empty"),
+		textMap("secrets", "What the plugin gets with each call, and nobody else: sealed by the servers, and never shown. "+
+			"A file without secrets leaves those that there are; secrets {} removes them.", false,
+			func(v *Volume) *map[string]string { return &v.Spec.Secrets }),
+		older("access_mode", api.AccessModes(), func(c *api.Capability) *api.AccessMode { return &c.AccessMode }),
+		older("attachment_mode", attachmentModes(), func(c *api.Capability) *api.AttachmentMode { return &c.AttachmentMode }),
 	},
 	foreign: []foreign{
-		{names: "external_id context", why: "a volume that exists already cannot be registered"},
-		{names: "secrets", why: "plugins get no secrets of a volume"},
-		{names: "snapshot_id clone_id", why: "volumes are made empty"},
 		{names: "node_id node_pool constraint host_path capacity", why: "there are no host volumes"},
 	},
 }
@@ -53,8 +67,56 @@ func accessMode[T any](at func(*T) *api.AccessMode) field[T] {
 
 func attachmentMode[T any](at func(*T) *api.AttachmentMode) field[T] {
 	return choice("attachment_mode", "What a task finds at the mount: a directory or a device.",
-		[]api.AttachmentMode{api.FileSystem, api.BlockDevice}, nil, at).
+		attachmentModes(), nil, at).
 		required(`attachment_mode = "file-system"`)
+}
+
+func attachmentModes() []api.AttachmentMode {
+	return []api.AttachmentMode{api.FileSystem, api.BlockDevice}
+}
+
+// older is a mode outside of a capability block, as Nomad had it before 1.1: the
+// two are one capability.
+func older[S ~string](name string, words []S, at func(*api.Capability) *S) field[Volume] {
+	f := choice(name, "Half of a capability, as volume files had it before they had capability blocks. Use a block.", words, nil, at)
+	return field[Volume]{name: f.name, kind: f.kind, doc: f.doc, words: f.words, read: func(d *decoder, path string, it item, _ *Volume) {
+		if d.older == nil {
+			d.older = &api.Capability{}
+		}
+		f.read(d, path, it, d.older)
+		d.warnings.add(it.at, path, "is the older form of a capability block", `write capability { access_mode = "..." attachment_mode = "..." }`)
+	}}
+}
+
+// volume reads what a volume's block holds, and validates it.
+func (d *decoder) volume(it item) Volume {
+	v := volumeTable.read(d, "", it)
+	switch c := d.older; {
+	case c == nil, d.broken["access_mode"], d.broken["attachment_mode"]:
+	case c.AccessMode == "":
+		d.fail("access_mode", it.at, "is missing beside attachment_mode", `add access_mode = "single-node-writer"`)
+	case c.AttachmentMode == "":
+		d.fail("attachment_mode", it.at, "is missing beside access_mode", `add attachment_mode = "file-system"`)
+	case !slices.Contains(v.Spec.Capabilities, *c):
+		v.Spec.Capabilities = append(v.Spec.Capabilities, *c)
+	}
+	d.broken["capability"] = d.broken["capability"] || d.broken["access_mode"] || d.broken["attachment_mode"]
+	d.validated(v.Spec.Validate(), it.at)
+	for name, id := range map[string]string{"external_id": v.Spec.ExternalID, "snapshot_id": v.Spec.SnapshotID, "clone_id": v.Spec.CloneID} {
+		// A name that a program should have filled in would make an empty volume.
+		if at, named := d.ranges[name]; named && id == "" && !d.broken[name] {
+			d.fail(name, at, "is empty", "give the plugin's id, or remove the line")
+		}
+	}
+	if !v.Spec.Registered() {
+		return v
+	}
+	for _, name := range []string{"capacity_min", "capacity_max", "parameters"} {
+		if at, named := d.ranges[name]; named {
+			d.warnings.add(at, name, "changes nothing: external_id names a volume that is there already", "remove it")
+		}
+	}
+	return v
 }
 
 var mountOptionsTable = &table[api.MountOptions]{

@@ -23,7 +23,7 @@ func allocationsTable() definition {
 			if a.Terminal() && a.Replaced {
 				return nil
 			}
-			return key(a.JobUID)
+			return key(a.JobUID, a.Group, number(a.Index))
 		}),
 		shared(allocationsByNode, func(a *api.Allocation) []byte { return key(string(a.NodeID)) }),
 		shared(allocationsEnded, func(a *api.Allocation) []byte {
@@ -59,6 +59,12 @@ func (v View) JobAllocations(uid string) iter.Seq[*api.Allocation] {
 // has to think of: those that run, and those that ended without a successor.
 func (v View) LiveAllocations(uid string) iter.Seq[*api.Allocation] {
 	return rows[api.Allocation](v, tableAllocations, allocationsLive, key(uid))
+}
+
+// PlaceAllocations yields the allocations that have a place in a group, of
+// those that the scheduler still has to think of: one, or none.
+func (v View) PlaceAllocations(uid, group string, index int) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsLive, key(uid, group, number(index)))
 }
 
 // NodeAllocations yields the allocations on a node.

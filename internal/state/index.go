@@ -27,7 +27,14 @@ func key(parts ...string) []byte {
 // timePart orders by time when it stands first in a key.
 func timePart(t time.Time) string {
 	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(t.UnixNano())) //nolint:gosec // order is kept for all times after 1970
+	binary.BigEndian.PutUint64(b[:], uint64(t.UnixNano()))
+	return string(b[:])
+}
+
+// number orders by a number from 0.
+func number(n int) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(max(n, 0)))
 	return string(b[:])
 }
 
@@ -60,6 +67,22 @@ func (i indexer[T]) FromArgs(args ...any) ([]byte, error) {
 // PrefixFromArgs is FromArgs: keys are built so that prefixes just work.
 func (i indexer[T]) PrefixFromArgs(args ...any) ([]byte, error) { return i.FromArgs(args...) }
 
+// multiIndexer is indexer for a row that stands in the index under several keys.
+type multiIndexer[T any] struct {
+	indexer[T]
+	keys func(*T) [][]byte
+}
+
+// FromObject is go-memdb's question for the keys of a row.
+func (i multiIndexer[T]) FromObject(raw any) (bool, [][]byte, error) {
+	row, ok := raw.(*T)
+	if !ok {
+		return false, nil, fmt.Errorf("index %T: got a %T", row, raw)
+	}
+	keys := i.keys(row)
+	return len(keys) > 0, keys, nil
+}
+
 // primary is the index by identity that every table has.
 const primary = "id"
 
@@ -71,4 +94,10 @@ func unique[T any](name string, key func(*T) []byte) *memdb.IndexSchema {
 // shared declares an index in which many rows may have one key.
 func shared[T any](name string, key func(*T) []byte) *memdb.IndexSchema {
 	return &memdb.IndexSchema{Name: name, AllowMissing: true, Indexer: indexer[T]{key}}
+}
+
+// several declares an index in which a row may have many keys, and many rows
+// one.
+func several[T any](name string, keys func(*T) [][]byte) *memdb.IndexSchema {
+	return &memdb.IndexSchema{Name: name, AllowMissing: true, Indexer: multiIndexer[T]{keys: keys}}
 }

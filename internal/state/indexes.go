@@ -35,6 +35,9 @@ func (tx *Tx) writeIndexes() {
 // Index is the log index of the last write that the view sees.
 func (v View) Index() uint64 { return v.modified(wholeState) }
 
+// Modified is the log index of the last write to the table of that name.
+func (v View) Modified(table string) uint64 { return v.modified(table) }
+
 // modified is the log index of the last write to a table, 0 for none.
 func (v View) modified(name string) uint64 {
 	if m := first[Modified](v, tableIndexes, primary, key(name)); m != nil {

@@ -13,15 +13,15 @@ const instancesByNode = "node"
 func instancesTable() definition {
 	return define[api.Instance](tableInstances,
 		unique(primary, func(i *api.Instance) []byte {
-			return key(string(i.PluginID), string(i.NodeID), string(i.AllocID))
+			return key(string(i.PluginID), string(i.NodeID), string(i.AllocID), string(i.Type))
 		}),
 		shared(instancesByNode, func(i *api.Instance) []byte { return key(string(i.NodeID), string(i.PluginID)) }),
 	)
 }
 
-// Instance is one instance of a plugin, or nil.
-func (v View) Instance(plugin api.PluginID, node api.NodeID, alloc api.AllocID) *api.Instance {
-	return first[api.Instance](v, tableInstances, primary, key(string(plugin), string(node), string(alloc)))
+// Instance is the instance that a fact is about, or nil.
+func (v View) Instance(node api.NodeID, f *api.InstanceFact) *api.Instance {
+	return first[api.Instance](v, tableInstances, primary, key(string(f.PluginID), string(node), string(f.AllocID), string(f.Type)))
 }
 
 // Instances yields the instances of a plugin by node, or all by plugin and

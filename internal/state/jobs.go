@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"iter"
 
 	"github.com/berth-dev/berth/api"
@@ -11,6 +12,10 @@ const tableJobs = "jobs"
 const (
 	jobsUnsettled = "unsettled"
 	jobsStopped   = "stopped"
+	jobsWaiting   = "waiting"
+	jobsDone      = "done"
+	jobsUnstable  = "unstable"
+	jobsServices  = "services"
 )
 
 func jobsTable() definition {
@@ -29,7 +34,54 @@ func jobsTable() definition {
 			}
 			return key(timePart(j.ModifyTime))
 		}),
+		several(jobsWaiting, func(j *api.Job) [][]byte {
+			if j.Status.Settled || j.Desired == api.Absent {
+				return nil
+			}
+			var keys [][]byte
+			seen := map[api.VolumeID]bool{}
+			for i := range j.Spec.Groups {
+				for _, r := range j.Spec.Groups[i].Volumes {
+					if !seen[r.Source] {
+						keys = append(keys, key(string(j.Namespace), string(r.Source)))
+					}
+					seen[r.Source] = true
+				}
+			}
+			return keys
+		}),
+		unique(jobsUnstable, func(j *api.Job) []byte {
+			if j.Status.Stable == j.Revision || j.Desired == api.Absent || j.Spec.Type.Ends() {
+				return nil
+			}
+			return id(j)
+		}),
+		several(jobsServices, serviceKeys),
+		unique(jobsDone, func(j *api.Job) []byte {
+			if !j.Status.Settled || j.Desired == api.Absent || !j.Spec.Type.Everywhere() {
+				return nil
+			}
+			return id(j)
+		}),
 	)
+}
+
+// serviceKeys are the keys of the services that a job offers.
+func serviceKeys(j *api.Job) [][]byte {
+	if j.Desired == api.Absent {
+		return nil
+	}
+	var keys [][]byte
+	seen := map[string]bool{}
+	for i := range j.Spec.Groups {
+		for _, s := range j.Spec.Groups[i].Services {
+			if !seen[s.Name] {
+				keys = append(keys, key(string(j.Namespace), s.Name))
+			}
+			seen[s.Name] = true
+		}
+	}
+	return keys
 }
 
 // Job is the job of that name, or nil.
@@ -50,9 +102,60 @@ func (v View) UnsettledJobs() iter.Seq[*api.Job] {
 	return rows[api.Job](v, tableJobs, jobsUnsettled, nil)
 }
 
+// UnstableJobs yields the services and system jobs whose newest revision has not
+// been healthy everywhere.
+func (v View) UnstableJobs() iter.Seq[*api.Job] {
+	return rows[api.Job](v, tableJobs, jobsUnstable, nil)
+}
+
 // StoppedJobs yields the jobs that their users stopped, oldest first.
 func (v View) StoppedJobs() iter.Seq[*api.Job] {
 	return rows[api.Job](v, tableJobs, jobsStopped, nil)
+}
+
+// JobsFor yields the jobs that ask for a volume and are not settled.
+func (v View) JobsFor(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*api.Job] {
+	return rows[api.Job](v, tableJobs, jobsWaiting, key(string(ns), string(vol)))
+}
+
+// JobsWithService yields the jobs that offer a service of that name.
+func (v View) JobsWithService(ns api.NamespaceID, name string) iter.Seq[*api.Job] {
+	return rows[api.Job](v, tableJobs, jobsServices, key(string(ns), name))
+}
+
+// Services yields the services that jobs offer, each once, from a key on: the
+// namespace and the name. It notes nothing in a Watch.
+func (v View) Services(from Key) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		for {
+			it, err := v.txn.LowerBound(tableJobs, jobsServices, []byte(from))
+			if err != nil {
+				panic(err) // the schema and this file disagree
+			}
+			job, ok := it.Next().(*api.Job)
+			if !ok {
+				return
+			}
+			// It stands in the index under each of its services.
+			var next Key
+			for _, k := range serviceKeys(job) {
+				if bytes.Compare(k, from) >= 0 && (next == nil || bytes.Compare(k, next) < 0) {
+					next = k
+				}
+			}
+			if !yield(next) {
+				return
+			}
+			// Behind the rows of this service, before those of any other.
+			from = append(bytes.Clone(next[:len(next)-1]), 1)
+		}
+	}
+}
+
+// SettledEverywhere yields the jobs that are settled and are to run on every
+// node that fits: a new node is their scheduler's business.
+func (v View) SettledEverywhere() iter.Seq[*api.Job] {
+	return rows[api.Job](v, tableJobs, jobsDone, nil)
 }
 
 // JobsIndex is when a job was last written.

@@ -1,8 +1,11 @@
 package state
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
+	"slices"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -12,9 +15,11 @@ const tableRevisions = "revisions"
 // Revision is one spec that was applied for a job. Allocations name the
 // revision that they run, so that a row of theirs stays narrow.
 type Revision struct {
-	JobUID   string      `json:"job_uid"`
-	Revision uint64      `json:"revision"`
-	Spec     api.JobSpec `json:"spec"`
+	JobUID   string `json:"job_uid"`
+	Revision uint64 `json:"revision"`
+	// Applied is when; zero in states that did not note it yet.
+	Applied time.Time   `json:"applied,omitzero"`
+	Spec    api.JobSpec `json:"spec"`
 }
 
 func revisionsTable() definition {
@@ -33,6 +38,20 @@ func (v View) Revision(uid string, revision uint64) *Revision {
 // Revisions yields the specs of a job, oldest first.
 func (v View) Revisions(uid string) iter.Seq[*Revision] {
 	return rows[Revision](v, tableRevisions, primary, key(uid))
+}
+
+// NewestRevisions yields the specs of a job, newest first, by keys that go on
+// from one.
+func (v View) NewestRevisions(uid string, from Key) iter.Seq2[Key, *Revision] {
+	all := slices.Collect(v.Revisions(uid))
+	return func(yield func(Key, *Revision) bool) {
+		for _, r := range slices.Backward(all) {
+			k := Key(binary.BigEndian.AppendUint64(nil, ^r.Revision))
+			if bytes.Compare(k, from) >= 0 && !yield(k, r) {
+				return
+			}
+		}
+	}
 }
 
 // PutRevision stores a spec.

@@ -32,6 +32,7 @@ func definitions() []definition {
 		revisionsTable(),
 		allocationsTable(),
 		serialsTable(),
+		secretsTable(),
 	}
 }
 

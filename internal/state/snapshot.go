@@ -107,10 +107,11 @@ func Load(r io.Reader) (*Store, error) {
 
 func readHeader(scan *bufio.Scanner) error {
 	if !scan.Scan() {
-		return fmt.Errorf("restore state: no header: %w", cutOr(scan.Err()))
+		return fmt.Errorf("restore state: this is not a saved state of Berth, or it is cut: %w", cutOr(scan.Err()))
 	}
 	var h header
-	if err := unmarshalStrict(scan.Bytes(), &h); err != nil || h.Berth != "state" {
+	// Not strict: a newer header may say more, and its format is the answer then.
+	if err := json.Unmarshal(scan.Bytes(), &h); err != nil || h.Berth != "state" || h.Format < 1 {
 		return errors.New("restore state: this is not a saved state of Berth")
 	}
 	if h.Format > snapshotFormat {
@@ -181,10 +182,17 @@ func cutOr(err error) error {
 // who watches s. other must not be used afterwards.
 func (s *Store) Restore(other *Store) { s.replace(other.current.Load().db) }
 
-// unmarshalStrict refuses fields that it does not know: a server that does not
-// know a field must stop rather than diverge.
+// unmarshalStrict refuses fields that it does not know, and whatever follows
+// the value: a server that does not know what it reads must stop rather than
+// diverge.
 func unmarshalStrict(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	return dec.Decode(v)
+	if err := dec.Decode(v); err != nil {
+		return err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the value")
+	}
+	return nil
 }

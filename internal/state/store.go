@@ -12,7 +12,8 @@ import (
 
 // Store holds the state. The zero value is not usable; see New.
 type Store struct {
-	current atomic.Pointer[generation]
+	current  atomic.Pointer[generation]
+	observer Observer
 }
 
 // generation is one database. Restoring a snapshot puts a new one in its
@@ -51,12 +52,14 @@ func (s *Store) View() View {
 // Begin opens the one write transaction. It must end in Commit or Abort.
 // index is the log's, and now the command time of the entry that is applied.
 func (s *Store) Begin(index uint64, now time.Time) *Tx {
-	return begin(s.current.Load(), index, now)
+	tx := begin(s.current.Load(), index, now)
+	tx.observer = s.observer
+	return tx
 }
 
 func begin(g *generation, index uint64, now time.Time) *Tx {
 	return &Tx{
-		View:    View{txn: g.db.Txn(true), abandoned: g.abandoned},
+		View:    View{txn: g.db.Txn(true), abandoned: g.abandoned, own: newOwnRows(g.db)},
 		index:   index,
 		now:     now,
 		tables:  map[string]bool{},
@@ -68,4 +71,7 @@ func begin(g *generation, index uint64, now time.Time) *Tx {
 func (s *Store) replace(db *memdb.MemDB) {
 	old := s.current.Swap(&generation{db: db, abandoned: make(chan struct{})})
 	close(old.abandoned)
+	if s.observer != nil {
+		s.observer.Replaced(s.View())
+	}
 }

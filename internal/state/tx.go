@@ -19,6 +19,10 @@ type Tx struct {
 	tables  map[string]bool     // tables that were written
 	touched map[api.NodeID]bool // nodes whose assignments changed
 	done    bool
+	// observer hears of the commit; nil for a fork.
+	observer Observer
+	changes  []Change
+	bytes    int
 }
 
 // Now is the command time of the entry that is applied. It never runs backwards.
@@ -28,7 +32,8 @@ func (tx *Tx) Now() time.Time { return tx.now }
 // a fork does not know it.
 func (tx *Tx) Index() uint64 { return tx.index }
 
-// At sets the command time for what follows; for forks, which see many entries.
+// At sets the command time for what follows: for forks, which see many entries,
+// and for an entry whose time is behind the log's.
 func (tx *Tx) At(now time.Time) { tx.now = now }
 
 // Writes counts the rows that were put or removed.
@@ -42,6 +47,7 @@ func (tx *Tx) Commit() {
 	tx.writeIndexes()
 	tx.txn.Commit()
 	tx.done = true
+	tx.tell()
 }
 
 // Abort forgets the writes. After Commit it does nothing.
@@ -67,6 +73,7 @@ func put[T any, P stamped[T]](tx *Tx, table string, row P) {
 	meta.Version++
 	meta.ModifyIndex, meta.ModifyTime = tx.index, tx.now
 	insert(tx, table, (*T)(row))
+	tx.record(table, row, false)
 }
 
 // insert stores a row without stamping it.
@@ -74,6 +81,7 @@ func insert[T any](tx *Tx, table string, row *T) {
 	if err := tx.txn.Insert(table, row); err != nil {
 		panic(fmt.Errorf("put into %s: %w", table, err)) // the schema and this package disagree
 	}
+	tx.own.put(table, row, row)
 	tx.tables[table] = true
 	tx.writes++
 }
@@ -82,6 +90,10 @@ func insert[T any](tx *Tx, table string, row *T) {
 func remove[T any](tx *Tx, table string, row *T) {
 	if err := tx.txn.Delete(table, row); err != nil {
 		panic(fmt.Errorf("delete from %s: %w", table, err)) // the caller did not look before
+	}
+	tx.own.put(table, row, nil)
+	if noun, ok := any(row).(Noun); ok {
+		tx.record(table, noun, true)
 	}
 	tx.tables[table] = true
 	tx.writes++

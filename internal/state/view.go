@@ -13,6 +13,7 @@ type View struct {
 	txn       *memdb.Txn
 	watch     *Watch
 	abandoned <-chan struct{}
+	own       *ownRows // of a Tx
 }
 
 // Watch collects what was read, so that one can wait until any of it changes.
@@ -27,6 +28,10 @@ func NewWatch() *Watch { return &Watch{set: memdb.NewWatchSet()} }
 // Wait returns nil when anything that was read through the watch has changed,
 // or ctx's error.
 func (w *Watch) Wait(ctx context.Context) error { return w.set.WatchCtx(ctx) }
+
+// Also makes Wait return when ch is closed, too: for waiting on what is not in
+// the state.
+func (w *Watch) Also(ch <-chan struct{}) { w.set.Add(ch) }
 
 // Watching returns the same view, noting in w everything that is read.
 func (v View) Watching(w *Watch) View {
@@ -52,7 +57,15 @@ func (v View) note(ch <-chan struct{}) {
 
 // first is the row with that key in a unique index, or nil.
 func first[T any](v View, table, index string, k []byte) *T {
-	ch, raw, err := v.txn.FirstWatch(table, index, k)
+	txn := v.txn
+	if v.own != nil && index == primary {
+		if row, written := v.own.find(table, k); written {
+			t, _ := row.(*T)
+			return t
+		}
+		txn = v.own.base
+	}
+	ch, raw, err := txn.FirstWatch(table, index, k)
 	if err != nil {
 		panic(err) // the schema and this file disagree
 	}
@@ -77,12 +90,4 @@ func rows[T any](v View, table, index string, k []byte) iter.Seq[*T] {
 			}
 		}
 	}
-}
-
-// exists reports whether a row's key in the index begins with k.
-func exists[T any](v View, table, index string, k []byte) bool {
-	for range rows[T](v, table, index, k) {
-		return true
-	}
-	return false
 }

@@ -8,7 +8,10 @@ import (
 
 const tableVolumes = "volumes"
 
-const volumesUnsettled = "unsettled"
+const (
+	volumesUnsettled = "unsettled"
+	volumesExternal  = "external"
+)
 
 func volumesTable() definition {
 	id := func(v *api.Volume) []byte { return key(string(v.Namespace), string(v.ID)) }
@@ -19,6 +22,12 @@ func volumesTable() definition {
 				return nil
 			}
 			return id(v)
+		}),
+		shared(volumesExternal, func(v *api.Volume) []byte {
+			if v.Status.ExternalID == "" {
+				return nil
+			}
+			return key(string(v.Spec.PluginID), v.Status.ExternalID)
 		}),
 	)
 }
@@ -44,6 +53,18 @@ func (v View) Volumes(ns api.NamespaceID) iter.Seq[*api.Volume] {
 		return rows[api.Volume](v, tableVolumes, primary, nil)
 	}
 	return rows[api.Volume](v, tableVolumes, primary, key(string(ns)))
+}
+
+// VolumesByExternalID yields the volumes that a plugin knows by that id: one, if
+// the plugin keeps to the specification.
+func (v View) VolumesByExternalID(plugin api.PluginID, external string) iter.Seq[*api.Volume] {
+	return func(yield func(*api.Volume) bool) {
+		for vol := range rows[api.Volume](v, tableVolumes, volumesExternal, key(string(plugin), external)) {
+			if vol.Spec.PluginID == plugin && vol.Status.ExternalID == external && !yield(vol) {
+				return
+			}
+		}
+	}
 }
 
 // UnsettledVolumes yields the volumes that wait for the provisioner.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -66,8 +67,8 @@ func Run(ctx context.Context, log *slog.Logger, policy Policy, tasks ...Task) er
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	for i := len(stops) - 1; i >= 0; i-- {
-		stops[i]()
+	for _, stop := range slices.Backward(stops) {
+		stop()
 	}
 	return err
 }

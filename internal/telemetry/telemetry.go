@@ -1,5 +1,6 @@
-// Package telemetry makes the logger, and knows the program's version. It
-// never decides what is worth a line.
+// Package telemetry makes the logger and the metrics, and knows the program's
+// version. It never decides what is worth a line or a number. Invariant: what
+// is not configured costs nothing, and no label has unbounded values.
 package telemetry
 
 import (

@@ -2,7 +2,9 @@ package assignment
 
 import (
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/berth-dev/berth/api"
@@ -14,14 +16,17 @@ type Facts struct {
 	mu      sync.Mutex // guards below
 	levels  map[string]level
 	dirty   map[string]bool
+	last    uint64        // the newest level's version
 	changed chan struct{} // capacity 1: something is dirty
 }
 
 // level is one fact; add puts it into a report.
 type level struct {
-	add func(*api.Facts)
-	// once: the fact is about something that happened, and is forgotten when
-	// it is acknowledged.
+	fact    any
+	version uint64 // tells it from those before and after it
+	add     func(*api.Facts)
+	// once: the fact is about something that is over, and is forgotten when it
+	// is acknowledged.
 	once bool
 }
 
@@ -30,9 +35,16 @@ func NewFacts() *Facts {
 	return &Facts{levels: map[string]level{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1)}
 }
 
+// set takes a level. One that is as it was is not said again: everything that
+// runs is looked at twice a minute, and each report is an entry of the log.
 func (f *Facts) set(key string, l level) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if old, known := f.levels[key]; known && reflect.DeepEqual(old.fact, l.fact) {
+		return
+	}
+	f.last++
+	l.version = f.last
 	f.levels[key] = l
 	f.dirty[key] = true
 	f.nudge()
@@ -45,38 +57,58 @@ func (f *Facts) nudge() {
 	}
 }
 
-// SetDrivers says how the task drivers are.
-func (f *Facts) SetDrivers(drivers map[string]api.Driver) {
-	f.set("drivers", level{add: func(r *api.Facts) { r.Drivers = drivers }})
-}
-
 // SetInstance says how a plugin instance is.
 func (f *Facts) SetInstance(i api.InstanceFact) {
-	f.set("instance/"+string(i.PluginID)+"/"+string(i.AllocID), level{once: i.Gone, add: func(r *api.Facts) {
+	f.set("instance/"+string(i.PluginID)+"/"+string(i.AllocID)+"/"+string(i.Type), level{fact: i, once: i.Gone, add: func(r *api.Facts) {
 		r.Instances = append(r.Instances, i)
 	}})
 }
 
 // SetAllocation says how an allocation is.
 func (f *Facts) SetAllocation(a api.AllocFact) {
-	f.set("allocation/"+string(a.ID), level{add: func(r *api.Facts) { r.Allocations = append(r.Allocations, a) }})
+	f.set("allocation/"+string(a.ID), level{fact: a, add: func(r *api.Facts) { r.Allocations = append(r.Allocations, a) }})
 }
 
 // SetAttachment says how far the node is with an attachment.
 func (f *Facts) SetAttachment(a api.AttachmentFact) {
-	f.set(attachmentKey(a.AllocID, a.Name), level{add: func(r *api.Facts) { r.Attachments = append(r.Attachments, a) }})
+	f.set(attachmentKey(a.AllocID, a.Name), level{fact: a, add: func(r *api.Facts) { r.Attachments = append(r.Attachments, a) }})
+}
+
+// RepeatAttachment says how far the node is with an attachment of which the
+// servers show that they do not know, although it may have been said: they may
+// have been put back since.
+func (f *Facts) RepeatAttachment(a api.AttachmentFact) {
+	f.SetAttachment(a)
+	f.again(versions{attachmentKey(a.AllocID, a.Name): 0})
 }
 
 // SetPublication says whether a volume is staged.
 func (f *Facts) SetPublication(p api.PublicationFact) {
-	f.set("publication/"+string(p.Namespace)+"/"+string(p.VolumeID), level{once: !p.Staged, add: func(r *api.Facts) {
+	f.set("publication/"+string(p.Namespace)+"/"+string(p.VolumeID), level{fact: p, once: !p.Staged, add: func(r *api.Facts) {
 		r.Publications = append(r.Publications, p)
 	}})
 }
 
-// AddOperation says what came of an attempt.
-func (f *Facts) AddOperation(o api.OperationFact) {
-	f.set("operation/"+string(o.ID), level{once: true, add: func(r *api.Facts) { r.Operations = append(r.Operations, o) }})
+// SetOperation says what came of an attempt.
+func (f *Facts) SetOperation(o api.OperationFact) {
+	f.set(operationKey(o.ID, o.Attempt), level{fact: o, add: func(r *api.Facts) { r.Operations = append(r.Operations, o) }})
+}
+
+// SetCleared says that the node runs nothing that the servers of a generation do
+// not know.
+func (f *Facts) SetCleared(generation uint64) {
+	f.set("cleared", level{fact: generation, add: func(r *api.Facts) { r.Cleared = generation }})
+}
+
+// ForgetOperation forgets an attempt that is not assigned any more.
+func (f *Facts) ForgetOperation(id api.OperationID, attempt int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forget(operationKey(id, attempt))
+}
+
+func operationKey(id api.OperationID, attempt int) string {
+	return "operation/" + string(id) + "/" + strconv.Itoa(attempt)
 }
 
 // ForgetAllocation forgets an allocation that the servers no longer know.
@@ -101,25 +133,52 @@ func attachmentKey(id api.AllocID, name string) string {
 // maxFacts bounds a report.
 const maxFacts = 500
 
-// take collects what is dirty, in a stable order, and marks it clean.
-func (f *Facts) take() api.Facts {
+// versions names the levels that a report carries.
+type versions map[string]uint64
+
+// take collects what is dirty, in a stable order, and marks it clean. Of what
+// it took, the caller says acknowledge or again.
+func (f *Facts) take(limit int) (api.Facts, versions) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	keys := slices.Sorted(maps.Keys(f.dirty))
-	if len(keys) > maxFacts {
-		keys = keys[:maxFacts]
+	if len(keys) > limit {
+		keys = keys[:limit]
 		f.nudge()
 	}
 	var facts api.Facts
+	taken := versions{}
 	for _, k := range keys {
 		l := f.levels[k]
 		l.add(&facts)
+		taken[k] = l.version
 		delete(f.dirty, k)
-		if l.once {
-			delete(f.levels, k)
+	}
+	return facts, taken
+}
+
+// acknowledge notes that the servers have what was taken. What was to be said
+// once is forgotten, unless it has changed since.
+func (f *Facts) acknowledge(taken versions) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, v := range taken {
+		if l := f.levels[k]; l.once && l.version == v {
+			f.forget(k)
 		}
 	}
-	return facts
+}
+
+// again marks what was taken dirty: it has not become a report.
+func (f *Facts) again(taken versions) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range taken {
+		if _, known := f.levels[k]; known {
+			f.dirty[k] = true
+			f.nudge()
+		}
+	}
 }
 
 // all marks every level dirty: the servers may know nothing of them.

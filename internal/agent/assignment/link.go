@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -36,13 +37,25 @@ type Consumer interface {
 	Assign(a *api.Assignments)
 }
 
+// Streams takes up the streams that servers want. It must not wait.
+type Streams interface {
+	// Offer takes what is wanted in a session, which ends when over is closed.
+	Offer(over <-chan struct{}, session string, epoch uint64, offers []api.StreamOffer)
+}
+
 // Config says who registers.
 type Config struct {
 	Node    localdb.Node
 	BootID  string
 	Version string
 	// Drivers answers the task drivers at the time of a registration.
-	Drivers func() map[string]api.Driver
+	Drivers func(ctx context.Context) map[string]api.Driver
+	// Profile is what the machine is like.
+	Profile api.Profile
+	// Consumer takes what the node is to do.
+	Consumer Consumer
+	// Streams takes up what servers want to read; nil takes up nothing.
+	Streams Streams
 	// Lease is how long the servers wait for word of the agent.
 	Lease time.Duration
 }
@@ -53,12 +66,20 @@ type Link struct {
 	servers  Servers
 	memory   Memory
 	facts    *Facts
-	consumer Consumer
 	log      *slog.Logger
 	token    string
 	node     localdb.Node // owned by Run's goroutine
 	sequence uint64       // of the last report
+	reported versions     // what it said, until the servers have it
 	state    atomic.Pointer[State]
+	Stats
+}
+
+// Stats counts what a link did since it was made.
+type Stats struct {
+	// Polls counts answers with assignments, Reports what the servers took, and
+	// Facts what was in that. Sessions counts registrations.
+	Polls, Reports, Facts, Sessions atomic.Int64
 }
 
 // State is how the link stands, for people.
@@ -69,9 +90,9 @@ type State struct {
 }
 
 // New returns a link. It starts nothing.
-func New(cfg Config, servers Servers, memory Memory, facts *Facts, consumer Consumer, log *slog.Logger) *Link {
+func New(cfg Config, servers Servers, memory Memory, facts *Facts, log *slog.Logger) *Link {
 	l := &Link{
-		cfg: cfg, servers: servers, memory: memory, facts: facts, consumer: consumer, log: log,
+		cfg: cfg, servers: servers, memory: memory, facts: facts, log: log,
 		token: localdb.NewSession(), node: cfg.Node,
 	}
 	l.state.Store(&State{})
@@ -94,39 +115,49 @@ const (
 func (l *Link) Run(ctx context.Context) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
-		err := l.session(ctx, &pause)
-		if ctx.Err() != nil {
-			return nil
+		if err := l.session(ctx, &pause); ctx.Err() == nil {
+			pause = l.complain(err, pause)
+			supervise.Sleep(ctx, pause)
+			pause = min(2*pause, lastRetry)
 		}
-		l.state.Store(&State{Problem: err})
-		switch api.CodeOf(err) {
-		case api.CodeStaleSession:
-			l.log.Info("session ended, registering again", "reason", err)
-		case api.CodeIdentityInUse, api.CodeWrongCluster, api.CodeForbidden, api.CodeInvalid:
-			l.log.Error("the servers refuse this agent; its tasks run on", "error", err)
-			pause = refusedRetry
-		default:
-			l.log.Warn("no contact with the servers", "error", err, "retry", pause)
-		}
-		supervise.Sleep(ctx, pause)
-		pause = min(2*pause, lastRetry)
 	}
 	return nil
 }
 
-// session registers, then polls and reports until either fails.
+// complain says why a session ended, and answers when to try the next.
+func (l *Link) complain(err error, pause time.Duration) time.Duration {
+	l.state.Store(&State{Problem: err})
+	switch api.CodeOf(err) {
+	case api.CodeStaleSession:
+		l.log.Info("session ended, registering again", "reason", err)
+	case api.CodeIdentityInUse, api.CodeWrongCluster, api.CodeForbidden, api.CodeInvalid:
+		l.log.Error("the servers refuse this agent; its tasks run on", "error", err)
+		return refusedRetry
+	default:
+		l.log.Warn("no contact with the servers", "error", err, "retry", pause)
+	}
+	return pause
+}
+
+// session registers, then polls and reports until either fails. It puts pause
+// back when the servers have answered a poll: where they take every
+// registration, a write to their log, and refuse what comes after it, agents
+// must not hurry.
 func (l *Link) session(ctx context.Context, pause *time.Duration) (err error) {
 	registered, err := l.register(ctx)
 	if err != nil {
 		return err
 	}
-	*pause = firstRetry
 	l.state.Store(&State{Registered: true})
+	l.Sessions.Add(1)
 	l.log.Info("registered", "node", l.node.ID, "cluster", registered.ClusterID, "epoch", registered.Epoch)
-	s := &session{Link: l, epoch: registered.Epoch, generation: registered.Generation.Number}
+	s := &session{
+		Link: l, epoch: registered.Epoch,
+		generation: registered.Generation.Number, recovering: registered.Generation.Recovering,
+	}
 	defer func() { err = errors.Join(err, s.memory.PutNode(s.node)) }()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.poll(ctx) })
+	g.Go(func() error { return s.poll(ctx, pause) })
 	g.Go(func() error { return s.report(ctx, registered.Sequence) })
 	return g.Wait()
 }
@@ -151,7 +182,7 @@ func (l *Link) register(ctx context.Context) (*api.Registered, error) {
 		NodeID: l.node.ID, Name: l.node.Name, ClusterID: l.node.ClusterID,
 		Session: l.token, Known: known, BootID: l.cfg.BootID, Version: l.cfg.Version,
 		FeatureLevel: api.FeatureLevel, Generation: l.node.Generation, Index: l.node.Index,
-		Drivers: l.cfg.Drivers(),
+		Drivers: l.cfg.Drivers(ctx), Profile: l.cfg.Profile,
 	})
 	if err != nil {
 		return nil, err
@@ -175,6 +206,7 @@ func (l *Link) remember(r *api.Registered) error {
 	fresh := r.Epoch != l.node.Epoch || r.Generation.Number != l.node.Generation
 	next := l.node
 	next.ClusterID, next.Epoch, next.Session, next.Pending = r.ClusterID, r.Epoch, l.token, []string{l.token}
+	next.BootID = l.cfg.BootID
 	if r.Generation.Number > next.Generation {
 		next.Generation, next.Index = r.Generation.Number, 0
 	}
@@ -193,6 +225,7 @@ type session struct {
 	*Link
 	epoch      uint64
 	generation uint64
+	recovering bool
 	index      uint64 // of the newest assignments
 	stored     time.Time
 }
@@ -204,17 +237,28 @@ type session struct {
 const storeInterval = time.Second
 
 // poll pulls assignments until it fails.
-func (s *session) poll(ctx context.Context) error {
+func (s *session) poll(ctx context.Context, pause *time.Duration) error {
 	for {
 		a, err := s.servers.Assignments(ctx, s.token, s.epoch, s.index, s.cfg.Lease/3)
 		if err != nil {
 			return err
 		}
+		s.Polls.Add(1)
 		if err := s.seen(a); err != nil {
 			return err
 		}
+		*pause = firstRetry
+		if len(a.Streams) > 0 && s.cfg.Streams != nil {
+			s.cfg.Streams.Offer(ctx.Done(), s.token, s.epoch, a.Streams)
+		}
+		if s.recovering && !a.Generation.Recovering {
+			// Consumers have passed over what they were told meanwhile, and the
+			// servers name it without saying it again: all from the start.
+			s.recovering, s.index = false, 0
+			continue
+		}
 		if a.Index > s.index {
-			s.consumer.Assign(a)
+			s.cfg.Consumer.Assign(a)
 			s.index = a.Index
 		}
 	}
@@ -242,60 +286,94 @@ func (s *session) seen(a *api.Assignments) error {
 
 // report sends facts until it fails. The last report of an earlier session goes
 // first, if the servers do not have it.
-func (s *session) report(ctx context.Context, applied uint64) error {
-	last, err := s.memory.Report()
-	if err != nil {
+func (s *session) report(ctx context.Context, sequence uint64) error {
+	if err := s.repeat(ctx, sequence); err != nil {
 		return err
 	}
-	s.sequence = applied
-	if last != nil && last.Epoch == s.epoch && last.Sequence > applied {
-		last.Session = s.token
-		if err := s.send(ctx, last); err != nil {
-			return err
-		}
-	}
+	limit := maxFacts
 	for {
 		select {
 		case <-s.facts.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		facts := s.facts.take()
-		if facts.Empty() {
+		facts, taken := s.facts.take(limit)
+		if len(taken) == 0 {
 			continue
 		}
 		rep := &api.Report{NodeID: s.cfg.Node.ID, Session: s.token, Epoch: s.epoch, Sequence: s.sequence + 1, Facts: facts}
 		if err := s.memory.PutReport(rep); err != nil {
+			s.facts.again(taken)
 			return err
 		}
-		if err := s.send(ctx, rep); err != nil {
+		s.reported = taken
+		applied, err := s.send(ctx, rep)
+		switch {
+		case err != nil:
 			return err
+		case applied:
+			limit = maxFacts
+			s.Reports.Add(1)
+			s.Stats.Facts.Add(int64(len(taken)))
+		case len(taken) > 1:
+			// One fact of many may be at fault. It is kept apart from the others.
+			limit = (len(taken) + 1) / 2
+			s.facts.again(taken)
+			continue
+		default:
+			// The servers will never take it. To repeat it would keep back all
+			// that comes after.
+			s.log.Error("the servers refuse a fact", "sequence", rep.Sequence, "fact", slices.Collect(maps.Keys(taken))[0])
 		}
+		s.facts.acknowledge(taken)
 	}
 }
 
+// repeat sends the last report that was recorded, unless the servers have it or
+// have begun a new epoch. What is in it is then said anew.
+func (s *session) repeat(ctx context.Context, sequence uint64) error {
+	last, err := s.memory.Report()
+	if err != nil {
+		return err
+	}
+	s.sequence = sequence
+	if last == nil || last.Epoch != s.epoch {
+		return nil
+	}
+	applied := last.Sequence <= sequence
+	if !applied {
+		last.Session = s.token
+		if applied, err = s.send(ctx, last); err != nil {
+			return err
+		}
+	}
+	if applied {
+		s.facts.acknowledge(s.reported)
+	} else {
+		s.facts.again(s.reported)
+	}
+	return nil
+}
+
 // send repeats a report until it is applied, or refused for good.
-func (s *session) send(ctx context.Context, rep *api.Report) error {
+func (s *session) send(ctx context.Context, rep *api.Report) (applied bool, err error) {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
 		_, err := s.servers.Report(ctx, *rep)
-		if err == nil {
+		switch code := api.CodeOf(err); {
+		case err == nil:
 			s.sequence = rep.Sequence
-			return nil
-		}
-		var e *api.Error
-		if code := api.CodeOf(err); code == api.CodeInvalid || code == api.CodeTooLarge {
-			// The servers will never take it. To repeat it would keep back all
-			// that comes after.
-			s.log.Error("the servers refuse a report", "sequence", rep.Sequence, "error", err)
+			return true, nil
+		case code == api.CodeInvalid || code == api.CodeTooLarge:
+			s.log.Warn("the servers refuse a report", "sequence", rep.Sequence, "error", err)
 			s.sequence = rep.Sequence
-			return nil
+			return false, nil
 		}
-		if !errors.As(err, &e) || !e.Retry {
-			return fmt.Errorf("report facts: %w", err)
+		if e, ok := errors.AsType[*api.Error](err); !ok || !e.Retry {
+			return false, fmt.Errorf("report facts: %w", err)
 		}
 		s.log.Debug("report is repeated", "sequence", rep.Sequence, "error", err)
 		if !supervise.Sleep(ctx, pause) {
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }

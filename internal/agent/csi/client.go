@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -23,17 +26,22 @@ type Config struct {
 	// ConnectTimeout bounds one try to connect, one second if 0. It is the only
 	// deadline that the client sets.
 	ConnectTimeout time.Duration
+	// Called is told of every call when it has ended; nil for nobody.
+	Called func(method, code string, took time.Duration)
 	// MaxMessage bounds an answer in bytes, 16 MiB if 0.
 	MaxMessage int
 }
 
 // Client calls one driver. It is safe for concurrent use.
 type Client struct {
-	link *link
-	log  *slog.Logger
+	link   *link
+	log    *slog.Logger
+	called func(method, code string, took time.Duration)
 	// The driver tells SINGLE_NODE_SINGLE_WRITER from SINGLE_NODE_MULTI_WRITER.
 	controllerMultiWriter bool
 	nodeMultiWriter       bool
+	// secrets go with every call that takes some.
+	secrets map[string]string
 }
 
 // New makes a client that connects on its first call, and again after the
@@ -46,7 +54,7 @@ func New(dial Dialer, config Config, log *slog.Logger) *Client {
 			maxMessage: cmp.Or(config.MaxMessage, 16<<20),
 			leaving:    make(map[*session]bool),
 		},
-		log: log,
+		log: log, called: config.Called,
 	}
 }
 
@@ -61,6 +69,15 @@ func (c *Client) WithCapabilities(controller, node []string) *Client {
 	return &told
 }
 
+// WithSecrets is the client of a volume with these secrets, on the same
+// connection. They go with the calls that take secrets (CSI spec, Secrets
+// Requirements), and no error of a call repeats one.
+func (c *Client) WithSecrets(secrets map[string]string) *Client {
+	told := *c
+	told.secrets = secrets
+	return &told
+}
+
 // Close ends the connection and every call in progress. No goroutine is left.
 func (c *Client) Close() error { return c.link.close() }
 
@@ -69,6 +86,9 @@ func (c *Client) invoke(ctx context.Context, fullMethod string, request, respons
 	start := time.Now()
 	method := path.Base(fullMethod)
 	err := c.send(ctx, fullMethod, request, response)
+	if c.called != nil {
+		c.called(method, CodeOf(err), time.Since(start))
+	}
 	c.log.DebugContext(ctx, "called driver", "method", method, "code", CodeOf(err),
 		"duration", time.Since(start), "request", loggable{request})
 	return err
@@ -90,7 +110,27 @@ func (c *Client) send(ctx context.Context, fullMethod string, request, response 
 	case status.Code(err) == codes.Unavailable:
 		c.link.distrust(s)
 	}
-	return answered(method, err)
+	return answered(method, c.unsaid(err))
+}
+
+// unsaid is a driver's error without the secrets that it may have repeated.
+func (c *Client) unsaid(err error) error {
+	if len(c.secrets) == 0 {
+		return err
+	}
+	// The longest first: one may be a part of another.
+	values := slices.SortedFunc(maps.Values(c.secrets), func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	s := status.Convert(err)
+	message := s.Message()
+	for _, v := range values {
+		quoted := strconv.Quote(v)
+		for _, form := range []string{v, quoted[1 : len(quoted)-1], strings.TrimSpace(v)} {
+			if form != "" {
+				message = strings.ReplaceAll(message, form, "(secret)")
+			}
+		}
+	}
+	return status.Error(s.Code(), message)
 }
 
 // loggable is a request without what must not be logged: secrets, and mount

@@ -2,8 +2,10 @@ package csi
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -25,15 +27,47 @@ func (c *Client) CreateVolume(ctx context.Context, r api.CreateRequest) (api.Ope
 		VolumeCapabilities:        capabilities,
 		Parameters:                r.Parameters,
 		AccessibilityRequirements: topology,
+		Secrets:                   c.secrets,
 	}
 	if r.CapacityMin != 0 || r.CapacityMax != 0 {
 		request.CapacityRange = &csi.CapacityRange{RequiredBytes: r.CapacityMin, LimitBytes: r.CapacityMax}
 	}
+	request.VolumeContentSource = contentSource(&r)
 	var response csi.CreateVolumeResponse
 	if err := c.invoke(ctx, csi.Controller_CreateVolume_FullMethodName, request, &response); err != nil {
 		return api.OperationResult{}, err
 	}
+	if want, got := request.GetVolumeContentSource(), response.GetVolume().GetContentSource(); want != nil && !proto.Equal(want, got) {
+		return api.OperationResult{}, broken(method, "the volume was made without the content that was asked for: content_source is %s", sourceName(got))
+	}
 	return created(response.GetVolume())
+}
+
+// contentSource is the content that a new volume begins with (CSI spec,
+// VolumeContentSource), nil for none.
+func contentSource(r *api.CreateRequest) *csi.VolumeContentSource {
+	switch {
+	case r.SnapshotID != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: r.SnapshotID},
+		}}
+	case r.CloneID != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: r.CloneID},
+		}}
+	}
+	return nil
+}
+
+// sourceName is a content source as a message says it.
+func sourceName(s *csi.VolumeContentSource) string {
+	switch {
+	case s.GetSnapshot() != nil:
+		return fmt.Sprintf("snapshot %q", s.GetSnapshot().GetSnapshotId())
+	case s.GetVolume() != nil:
+		return fmt.Sprintf("volume %q", s.GetVolume().GetVolumeId())
+	}
+	return "missing"
 }
 
 func created(v *csi.Volume) (api.OperationResult, error) {
@@ -66,7 +100,7 @@ func created(v *csi.Volume) (api.OperationResult, error) {
 
 // DeleteVolume deletes a volume. One that is not there is no error.
 func (c *Client) DeleteVolume(ctx context.Context, r api.DeleteRequest) error {
-	request := &csi.DeleteVolumeRequest{VolumeId: r.ExternalID}
+	request := &csi.DeleteVolumeRequest{VolumeId: r.ExternalID, Secrets: c.secrets}
 	return c.invoke(ctx, csi.Controller_DeleteVolume_FullMethodName, request, &csi.DeleteVolumeResponse{})
 }
 
@@ -84,6 +118,7 @@ func (c *Client) ControllerPublish(ctx context.Context, r api.PublishRequest) (a
 		VolumeCapability: capability,
 		Readonly:         r.ReadOnly,
 		VolumeContext:    r.Context,
+		Secrets:          c.secrets,
 	}
 	var response csi.ControllerPublishVolumeResponse
 	if err := c.invoke(ctx, csi.Controller_ControllerPublishVolume_FullMethodName, request, &response); err != nil {
@@ -101,7 +136,7 @@ func (c *Client) ControllerUnpublish(ctx context.Context, r api.UnpublishRequest
 	if r.ExternalNodeID == "" {
 		return invalid("ControllerUnpublishVolume", "the node is not named, which means every node")
 	}
-	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: r.ExternalID, NodeId: r.ExternalNodeID}
+	request := &csi.ControllerUnpublishVolumeRequest{VolumeId: r.ExternalID, NodeId: r.ExternalNodeID, Secrets: c.secrets}
 	response := &csi.ControllerUnpublishVolumeResponse{}
 	return c.invoke(ctx, csi.Controller_ControllerUnpublishVolume_FullMethodName, request, response)
 }

@@ -74,7 +74,7 @@ func CodeOf(err error) string {
 
 // codeName is UNKNOWN for codes that gRPC does not have.
 func codeName(c codes.Code) string {
-	if name, known := code.Code_name[int32(c)]; known {
+	if name, known := code.Code_name[int32(c)]; known { //nolint:gosec // a code that is too large is not known
 		return name
 	}
 	return CodeUnknown

@@ -65,6 +65,7 @@ func (c *Client) NodeStage(ctx context.Context, r StageRequest) error {
 		VolumeCapability:  capability,
 		VolumeContext:     r.Context,
 		PublishContext:    r.PublishContext,
+		Secrets:           c.secrets,
 	}
 	return c.invoke(ctx, csi.Node_NodeStageVolume_FullMethodName, request, &csi.NodeStageVolumeResponse{})
 }
@@ -109,6 +110,7 @@ func (c *Client) NodePublish(ctx context.Context, r PublishRequest) error {
 		VolumeCapability:  capability,
 		VolumeContext:     r.Context,
 		PublishContext:    r.PublishContext,
+		Secrets:           c.secrets,
 	}
 	return c.invoke(ctx, csi.Node_NodePublishVolume_FullMethodName, request, &csi.NodePublishVolumeResponse{})
 }

@@ -31,7 +31,11 @@ func recorder(t *testing.T) (c *csi.Client, asked func(into proto.Message) strin
 		if method != "CreateVolume" {
 			return nil, nil
 		}
-		return proto.Marshal(&spec.CreateVolumeResponse{Volume: &spec.Volume{VolumeId: "id"}})
+		var r spec.CreateVolumeRequest
+		if err := proto.Unmarshal(request, &r); err != nil {
+			return nil, err
+		}
+		return proto.Marshal(&spec.CreateVolumeResponse{Volume: &spec.Volume{VolumeId: "id", ContentSource: r.GetVolumeContentSource()}})
 	})
 	return c, func(into proto.Message) string {
 		t.Helper()
@@ -58,6 +62,22 @@ func TestRequests(t *testing.T) {
 		call func(ctx context.Context, c *csi.Client) error
 		want string
 	}{
+		"CreateVolumeFromSnapshot": {
+			into: &spec.CreateVolumeRequest{},
+			call: func(ctx context.Context, c *csi.Client) error {
+				_, err := c.CreateVolume(ctx, api.CreateRequest{Name: "pvc-1", SnapshotID: oddID})
+				return err
+			},
+			want: `{"name":"pvc-1","volume_content_source":{"snapshot":{"snapshot_id":"` + oddID + `"}}}`,
+		},
+		"CreateVolumeAsCopy": {
+			into: &spec.CreateVolumeRequest{},
+			call: func(ctx context.Context, c *csi.Client) error {
+				_, err := c.CreateVolume(ctx, api.CreateRequest{Name: "pvc-1", CloneID: "vol-1"})
+				return err
+			},
+			want: `{"name":"pvc-1","volume_content_source":{"volume":{"volume_id":"vol-1"}}}`,
+		},
 		"CreateVolumeFull": {
 			into: &spec.CreateVolumeRequest{},
 			call: func(ctx context.Context, c *csi.Client) error {

@@ -36,11 +36,18 @@ type instance struct {
 }
 
 func newInstance(ctx context.Context, stop context.CancelFunc, p *dynamicplugins.Plugin, m *Manager) *instance {
-	base := csi.New(p.Dial, csi.Config{}, m.log.With("plugin", p.ID))
+	base := csi.New(p.Dial, csi.Config{Called: m.measure(p.ID)}, m.log.With("plugin", p.ID))
 	return &instance{
 		ctx: ctx, stop: stop, plugin: p, manager: m, base: base, speak: base,
 		last: api.InstanceStatus{Type: p.Type, Reason: "it has not answered yet"},
 	}
+}
+
+// believe takes over what the plugin told to an earlier agent. It is not
+// healthy until it has answered this one.
+func (i *instance) believe(s api.InstanceStatus) {
+	s.Healthy, s.Reason = false, i.last.Reason
+	i.last = s
 }
 
 // run fingerprints the driver until the instance ends.
@@ -78,12 +85,12 @@ func (i *instance) note(s api.InstanceStatus) {
 		s = kept
 	}
 	changed := !same(&i.last, &s)
-	health := i.last.Healthy != s.Healthy
+	health := i.last.Healthy != s.Healthy || i.last.Reason != s.Reason
 	i.last = s
 	i.speak = i.base.WithCapabilities(s.ControllerCapabilities, s.NodeCapabilities)
 	i.mu.Unlock()
 	if health {
-		i.manager.log.Info("plugin health changed", "plugin", i.plugin.ID, "healthy", s.Healthy, "reason", s.Reason)
+		i.manager.log.Info("plugin health changed", "plugin", i.plugin.ID, "type", i.plugin.Type, "healthy", s.Healthy, "reason", s.Reason)
 	}
 	if changed {
 		i.manager.fingerprinted(i, s)
@@ -154,7 +161,7 @@ func (i *instance) askNode(ctx context.Context, s *api.InstanceStatus) error {
 	node, err := i.base.NodeInfo(ctx)
 	if err != nil {
 		needed := s.Can(api.CapPublishUnpublish) || slices.Contains(s.PluginCapabilities, api.CapAccessibility)
-		if csi.CodeOf(err) == "UNIMPLEMENTED" && !needed {
+		if csi.CodeOf(err) == csi.CodeUnimplemented && !needed {
 			return nil
 		}
 		return err

@@ -9,6 +9,8 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
+	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/telemetry"
 )
 
 // Facts is where the manager says how plugins are.
@@ -16,28 +18,51 @@ type Facts interface {
 	SetInstance(f api.InstanceFact)
 }
 
+// Memory is what a manager keeps across restarts of the agent.
+type Memory interface {
+	Instances() ([]localdb.Instance, error)
+	PutInstance(i *localdb.Instance) error
+}
+
 // Manager keeps an instance for every registered plugin.
 type Manager struct {
 	registry *dynamicplugins.Registry
+	memory   Memory
 	facts    Facts
 	log      *slog.Logger
+	calls    *telemetry.Durations
 
-	mu        sync.Mutex // guards instances
+	mu        sync.Mutex // guards below
+	told      map[dynamicplugins.Key]api.InstanceStatus
 	instances map[dynamicplugins.Key]*instance
 	changed   chan struct{} // closed and replaced when an instance comes, goes, or changes its health
 }
 
 // NewManager returns a manager. It starts nothing.
-func NewManager(registry *dynamicplugins.Registry, facts Facts, log *slog.Logger) *Manager {
+func NewManager(registry *dynamicplugins.Registry, memory Memory, facts Facts, log *slog.Logger) *Manager {
 	return &Manager{
-		registry: registry, facts: facts, log: log,
+		registry: registry, memory: memory, facts: facts, log: log,
+		told:      map[dynamicplugins.Key]api.InstanceStatus{},
 		instances: map[dynamicplugins.Key]*instance{}, changed: make(chan struct{}),
 	}
+}
+
+// Measure makes the manager measure the calls of drivers, from its next instance
+// on.
+func (m *Manager) Measure(r *telemetry.Registry) {
+	m.calls = r.Durations("berth_csi_call_seconds", "How long calls of CSI drivers took, by their gRPC codes", "plugin", "method", "code")
+}
+
+func (m *Manager) measure(id api.PluginID) func(method, code string, took time.Duration) {
+	return func(method, code string, took time.Duration) { m.calls.Observe(took, string(id), method, code) }
 }
 
 // Run keeps instances until ctx ends: every registered plugin has one, and an
 // instance whose plugin is gone ends.
 func (m *Manager) Run(ctx context.Context) error {
+	if err := m.remember(); err != nil {
+		return err
+	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -61,6 +86,45 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
+// remember reads what instances have told to earlier agents. The servers may
+// still believe in those whose plugin was configured away in between.
+func (m *Manager) remember() error {
+	known, err := m.memory.Instances()
+	if err != nil {
+		return err
+	}
+	plugins, _ := m.registry.All()
+	registered := map[dynamicplugins.Key]bool{}
+	for _, p := range plugins {
+		registered[p.Key()] = true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range known {
+		key := dynamicplugins.Key{ID: known[i].PluginID, AllocID: known[i].AllocID, Type: known[i].Status.Type}
+		m.told[key] = known[i].Status
+		if !registered[key] {
+			m.facts.SetInstance(goneFact(key))
+		}
+	}
+	return nil
+}
+
+// tells notes what a healthy instance has told. It is recorded before it is
+// said: what the servers may know, a restarted agent can take back.
+func (m *Manager) tells(key dynamicplugins.Key, s api.InstanceStatus) {
+	m.mu.Lock()
+	last, known := m.told[key]
+	m.told[key] = s
+	m.mu.Unlock()
+	if known && same(&last, &s) {
+		return
+	}
+	if err := m.memory.PutInstance(&localdb.Instance{PluginID: key.ID, AllocID: key.AllocID, Status: s}); err != nil {
+		m.log.Error("plugin instance could not be recorded", "plugin", key.ID, "error", err)
+	}
+}
+
 func (m *Manager) all() []*instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,6 +144,9 @@ func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplu
 	}
 	ctx, stop := context.WithCancel(ctx)
 	i := newInstance(ctx, stop, p, m)
+	if last, known := m.told[key]; known {
+		i.believe(last)
+	}
 	m.instances[key] = i
 	m.tell()
 	return i
@@ -91,9 +158,13 @@ func (m *Manager) gone(i *instance) {
 	defer m.mu.Unlock()
 	if key := i.plugin.Key(); m.instances[key] == i {
 		delete(m.instances, key)
-		m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, Gone: true})
+		m.facts.SetInstance(goneFact(key))
 		m.tell()
 	}
+}
+
+func goneFact(key dynamicplugins.Key) api.InstanceFact {
+	return api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, Gone: true, InstanceStatus: api.InstanceStatus{Type: key.Type}}
 }
 
 // tell wakes who waits for a plugin. The caller holds mu.
@@ -102,12 +173,19 @@ func (m *Manager) tell() {
 	m.changed = make(chan struct{})
 }
 
-// fingerprinted is called by an instance whose status has changed.
+// fingerprinted is called by an instance whose status has changed. What one
+// says whose place another has taken counts no more.
 func (m *Manager) fingerprinted(i *instance, s api.InstanceStatus) {
 	key := i.plugin.Key()
-	m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, InstanceStatus: s})
+	if s.Healthy {
+		m.tells(key, s)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.instances[key] != i {
+		return
+	}
+	m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, InstanceStatus: s})
 	m.tell()
 }
 

@@ -21,6 +21,8 @@ const (
 	// pluginWait is how long a step waits for its plugin to be there: after a
 	// restart it may not be there yet.
 	pluginWait = 10 * time.Second
+	// secretsWait is how long the servers may take to answer with secrets.
+	secretsWait = 10 * time.Second
 	// callTimeout bounds one call.
 	callTimeout = 2 * time.Minute
 )
@@ -37,12 +39,21 @@ type StagingFacts interface {
 	SetPublication(f api.PublicationFact)
 }
 
+// Secrets asks for the secrets of a volume. They are kept nowhere.
+type Secrets interface {
+	Secrets(ctx context.Context, ns api.NamespaceID, vol api.VolumeID) (map[string]string, error)
+}
+
 // MounterConfig is what a Mounter is made of.
 type MounterConfig struct {
 	// Root is the directory below which volumes are staged and published.
 	Root string
 	// BootID tells this boot of the kernel from others: mounts do not outlive it.
 	BootID string
+	// Facts hears what is staged.
+	Facts StagingFacts
+	// Secrets are asked for before a call that takes them.
+	Secrets Secrets
 }
 
 // Mounter brings volumes to their target paths and takes them away again.
@@ -52,15 +63,16 @@ type Mounter struct {
 	table        mount.Table
 	ledger       Ledger
 	facts        StagingFacts
+	secrets      Secrets
 	log          *slog.Logger
 	locks        locks
 }
 
 // NewMounter returns a mounter. It starts nothing.
-func NewMounter(cfg MounterConfig, manager *Manager, table mount.Table, ledger Ledger, facts StagingFacts, log *slog.Logger) *Mounter {
+func NewMounter(cfg MounterConfig, manager *Manager, table mount.Table, ledger Ledger, log *slog.Logger) *Mounter {
 	return &Mounter{
-		root: cfg.Root, bootID: cfg.BootID,
-		manager: manager, table: table, ledger: ledger, facts: facts, log: log,
+		root: cfg.Root, bootID: cfg.BootID, facts: cfg.Facts, secrets: cfg.Secrets,
+		manager: manager, table: table, ledger: ledger, log: log,
 	}
 }
 
@@ -73,58 +85,94 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 		return "", err
 	}
 	defer unlock()
-	s, err := m.staging(a)
+	s, _, err := m.staging(a)
 	if err != nil {
 		return "", err
 	}
-	target = m.TargetPath(at.AllocID, at.Name)
-	user := localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: target}
-	recorded := slices.Contains(s.Users, user)
-	mounted, err := m.mounted(target)
+	i := userOf(s, at)
+	if i < 0 {
+		i = len(s.Users)
+		s.Users = append(s.Users, localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: m.TargetPath(at.AllocID, at.Name)})
+	}
+	user := &s.Users[i]
+	mounted, err := m.mounted(user.TargetPath)
 	if err != nil {
 		return "", err
 	}
-	if recorded && mounted && m.sameBoot(s) {
-		m.say(s)
-		return target, nil
+	if user.Published && (mounted || !user.Mounted) {
+		m.sayStaged(s)
+		return user.TargetPath, nil
 	}
 	inst, err := m.manager.await(ctx, at.PluginID, pluginWait)
 	if err != nil {
 		return "", &StepError{Step: "wait for plugin", Message: err.Error()}
 	}
-	if mounted && !recorded {
-		// Nobody here knows of this mount. What it shows may be anything.
-		if err := m.unpublish(ctx, inst.client(), a.ExternalID, target); err != nil {
+	if mounted {
+		// The plugin never said that this mount is what was asked for: it may be
+		// half done, or anything. Nobody uses it yet.
+		if err := m.unpublish(ctx, inst.client(), s.ExternalID, user.TargetPath); err != nil {
 			return "", err
 		}
 	}
-	if !recorded {
-		s.Users = append(s.Users, user)
-	}
-	if err := m.stage(ctx, inst, s, a); err != nil {
+	user.Published = false
+	with, err := m.withSecrets(ctx, inst, a)
+	if err != nil {
 		return "", err
 	}
-	return target, m.publish(ctx, inst, s, a, target)
+	if err := m.stage(ctx, with, s, a); err != nil {
+		return "", err
+	}
+	return user.TargetPath, m.publish(ctx, with, s, user, a)
 }
 
-// staging reads what is recorded of a volume, or begins a record. Mounts of an
-// earlier boot are gone.
-func (m *Mounter) staging(a *api.AttachmentAssignment) (*localdb.Staging, error) {
-	at := &a.Attachment
-	s, err := m.ledger.Staging(at.Namespace, at.VolumeID)
+// caller is an instance, and the client for the calls of one try.
+type caller struct {
+	*instance
+	client *csi.Client
+}
+
+// withSecrets is the caller with the secrets of the attachment's volume, if it
+// has some: asked for now, and for the calls of this one try.
+func (m *Mounter) withSecrets(ctx context.Context, inst *instance, a *api.AttachmentAssignment) (caller, error) {
+	if !a.Secrets {
+		return caller{inst, inst.client()}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, secretsWait)
+	defer cancel()
+	secrets, err := m.secrets.Secrets(ctx, a.Attachment.Namespace, a.Attachment.VolumeID)
 	if err != nil {
-		return nil, fmt.Errorf("read staging of volume %s: %w", at.VolumeID, err)
+		return caller{}, &StepError{Step: "ask for the volume's secrets", Message: err.Error()}
+	}
+	return caller{inst, inst.client().WithSecrets(secrets)}, nil
+}
+
+// staging reads what is recorded of a volume, or begins a record. What is
+// recorded of an earlier boot is gone: mounts do not outlive it.
+func (m *Mounter) staging(a *api.AttachmentAssignment) (s *localdb.Staging, recorded bool, err error) {
+	at := &a.Attachment
+	s, err = m.ledger.Staging(at.Namespace, at.VolumeID)
+	if err != nil {
+		return nil, false, err
 	}
 	if s == nil {
-		s = &localdb.Staging{
+		return &localdb.Staging{
 			Namespace: at.Namespace, VolumeID: at.VolumeID, PluginID: at.PluginID,
-			ExternalID: a.ExternalID, StagingPath: m.stagingPath(at.Namespace, at.VolumeID),
+			ExternalID: a.ExternalID, StagingPath: m.stagingPath(at.Namespace, at.VolumeID), BootID: m.bootID,
+		}, false, nil
+	}
+	if s.BootID != m.bootID {
+		s.BootID, s.Staged = m.bootID, false
+		for i := range s.Users {
+			s.Users[i].Published = false
 		}
 	}
-	return s, nil
+	return s, true, nil
 }
 
-func (m *Mounter) sameBoot(s *localdb.Staging) bool { return s.BootID == m.bootID }
+// userOf is the place of an attachment among the users of its volume, or -1.
+func userOf(s *localdb.Staging, at *api.Attachment) int {
+	return slices.IndexFunc(s.Users, func(u localdb.User) bool { return u.AllocID == at.AllocID && u.Name == at.Name })
+}
 
 func (m *Mounter) mounted(path string) (bool, error) {
 	_, mounted, err := m.table.At(path)
@@ -134,28 +182,32 @@ func (m *Mounter) mounted(path string) (bool, error) {
 	return mounted, nil
 }
 
-// say tells the servers whether the volume is staged.
-func (m *Mounter) say(s *localdb.Staging) {
-	m.facts.SetPublication(api.PublicationFact{Namespace: s.Namespace, VolumeID: s.VolumeID, Staged: s.Staged})
+// sayStaged tells the servers that the volume is staged. That it is not is for
+// Unmount to say: they may have it detached at once.
+func (m *Mounter) sayStaged(s *localdb.Staging) {
+	if s.Staged {
+		m.facts.SetPublication(api.PublicationFact{Namespace: s.Namespace, VolumeID: s.VolumeID, Staged: true})
+	}
 }
 
 // stage stages the volume if the plugin stages and it is not staged already.
 // The record, with the new user, is written before the call.
-func (m *Mounter) stage(ctx context.Context, inst *instance, s *localdb.Staging, a *api.AttachmentAssignment) error {
-	status := inst.status()
+func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *api.AttachmentAssignment) error {
+	status := by.status()
 	stages := slices.Contains(status.NodeCapabilities, api.CapStageUnstage)
 	staged, err := m.stillStaged(s)
 	if err != nil {
 		return err
 	}
 	s.Staged = staged
-	s.BootID = m.bootID
-	s.Called = s.Called || stages
+	if stages && !s.Called {
+		s.Called, s.Capability = true, capabilityOf(a)
+	}
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
 	}
 	if !stages || staged {
-		m.say(s)
+		m.sayStaged(s)
 		return nil
 	}
 	if err := os.MkdirAll(s.StagingPath, 0o700); err != nil {
@@ -163,10 +215,10 @@ func (m *Mounter) stage(ctx context.Context, inst *instance, s *localdb.Staging,
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err = inst.client().NodeStage(ctx, csi.StageRequest{
+	err = by.client.NodeStage(ctx, csi.StageRequest{
 		ExternalID:     s.ExternalID,
 		StagingPath:    s.StagingPath,
-		Capability:     api.Capability{AccessMode: a.Attachment.AccessMode, AttachmentMode: a.Attachment.AttachmentMode},
+		Capability:     s.Capability,
 		MountOptions:   a.StageOptions,
 		Context:        a.Context,
 		PublishContext: a.PublishContext,
@@ -181,36 +233,34 @@ func (m *Mounter) stage(ctx context.Context, inst *instance, s *localdb.Staging,
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
 	}
-	m.say(s)
+	m.sayStaged(s)
 	return nil
 }
 
-// stillStaged reports whether the volume is staged: as recorded in this boot,
-// and if it left a mount, that is still there. A staging need not be a mount.
+func capabilityOf(a *api.AttachmentAssignment) api.Capability {
+	return api.Capability{AccessMode: a.Attachment.AccessMode, AttachmentMode: a.Attachment.AttachmentMode}
+}
+
+// stillStaged reports whether the volume is staged: as recorded, and if it left
+// a mount, that is still there. A staging need not be a mount.
 func (m *Mounter) stillStaged(s *localdb.Staging) (bool, error) {
-	if !s.Staged || !m.sameBoot(s) {
-		return false, nil
-	}
-	if !s.Mounted {
-		return true, nil
+	if !s.Staged || !s.Mounted {
+		return s.Staged, nil
 	}
 	return m.mounted(s.StagingPath)
 }
 
-// publish has the plugin mount the volume at the target path, and looks
-// whether it did.
-func (m *Mounter) publish(ctx context.Context, inst *instance, s *localdb.Staging, a *api.AttachmentAssignment, target string) error {
-	if mounted, err := m.mounted(target); err != nil || mounted {
-		return err
-	}
-	if err := clearTarget(target); err != nil {
+// publish has the plugin mount the volume at the target path, looks whether it
+// did, and records that it said so.
+func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, user *localdb.User, a *api.AttachmentAssignment) error {
+	if err := prepareTarget(user.TargetPath, by.plugin.AllowUnmounted); err != nil {
 		return err
 	}
 	req := csi.PublishRequest{
 		ExternalID:     s.ExternalID,
-		TargetPath:     target,
+		TargetPath:     user.TargetPath,
 		ReadOnly:       a.Attachment.ReadOnly,
-		Capability:     api.Capability{AccessMode: a.Attachment.AccessMode, AttachmentMode: a.Attachment.AttachmentMode},
+		Capability:     capabilityOf(a),
 		MountOptions:   a.Attachment.MountOptions,
 		Context:        a.Context,
 		PublishContext: a.PublishContext,
@@ -220,28 +270,46 @@ func (m *Mounter) publish(ctx context.Context, inst *instance, s *localdb.Stagin
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := inst.client().NodePublish(ctx, req); err != nil {
-		return called("NodePublishVolume", err)
+	if err := by.client.NodePublish(ctx, req); err != nil {
+		return m.refused(s, err)
 	}
-	mounted, err := m.mounted(target)
-	if err != nil || mounted {
+	var err error
+	if user.Mounted, err = m.mounted(user.TargetPath); err != nil {
 		return err
 	}
-	if inst.plugin.AllowUnmounted {
-		return nil
+	if !user.Mounted && !by.plugin.AllowUnmounted {
+		return &StepError{Step: "NodePublishVolume", Message: fmt.Sprintf(
+			"plugin %s answered OK, and nothing is mounted at %s: a task would write to the node's own disk. "+
+				"If this driver serves its volumes without a mount, set allow_unmounted = true in its plugin block",
+			by.plugin.ID, user.TargetPath)}
 	}
-	return &StepError{Step: "NodePublishVolume", Message: fmt.Sprintf(
-		"plugin %s answered OK, and nothing is mounted at %s: a task would write to the node's own disk. "+
-			"If this driver serves its volumes without a mount, set allow_unmounted = true in its plugin block",
-		inst.plugin.ID, target)}
+	user.Published = true
+	return m.ledger.PutStaging(s)
 }
 
-// clearTarget makes the parent of a target path and removes an empty directory
-// or file that an earlier try left there: the plugin makes the target itself
-// (CSI spec, NodePublishVolume).
-func clearTarget(target string) error {
+// refused is the error of NodePublishVolume. A plugin that misses what it needs
+// for it may have lost the staging, or said OK and never made it: the next try
+// stages again.
+func (m *Mounter) refused(s *localdb.Staging, err error) error {
+	code := csi.CodeOf(err)
+	err = called("NodePublishVolume", err)
+	if s.Staged && (code == csi.CodeFailedPrecondition || code == csi.CodeNotFound) {
+		s.Staged = false
+		err = errors.Join(err, m.ledger.PutStaging(s))
+	}
+	return err
+}
+
+// prepareTarget makes the parent of a target path and removes an empty
+// directory or file that an earlier try left there: the plugin makes the target
+// itself (CSI spec, NodePublishVolume). Where a plugin may publish without a
+// mount, what is there is the plugin's.
+func prepareTarget(target string, allowUnmounted bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
 		return &StepError{Step: "make the parent of the target path", Message: err.Error()}
+	}
+	if allowUnmounted {
+		return nil
 	}
 	if info, err := os.Lstat(target); err == nil && !info.IsDir() && info.Size() > 0 {
 		return &StepError{Step: "clear the target path", Message: target + " is a file with something in it"}

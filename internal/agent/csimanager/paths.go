@@ -20,10 +20,13 @@ const readable = 24
 
 func place(name string, identity ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
-	if len(name) > readable {
-		name = name[:readable]
-	}
-	return name + "-" + hex.EncodeToString(sum[:6])
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '_'
+	}, name)
+	return plain[:min(len(plain), readable)] + "-" + hex.EncodeToString(sum[:6])
 }
 
 // stagingPath is where a volume is staged on this node: one place for each
@@ -35,5 +38,8 @@ func (m *Mounter) stagingPath(ns api.NamespaceID, vol api.VolumeID) string {
 // TargetPath is where an attachment is published. One allocation may mount a
 // volume twice, so each attachment has its own.
 func (m *Mounter) TargetPath(alloc api.AllocID, name string) string {
-	return filepath.Join(m.root, "mount", place(name, string(alloc), name))
+	return filepath.Join(m.targets(), place(name, string(alloc), name))
 }
+
+// targets is where all target paths are.
+func (m *Mounter) targets() string { return filepath.Join(m.root, "mount") }

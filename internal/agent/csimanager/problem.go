@@ -31,8 +31,7 @@ func called(step string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *csi.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*csi.Error](err); ok {
 		return &StepError{Step: step, Code: e.Code, Message: e.Message}
 	}
 	return &StepError{Step: step, Message: err.Error()}

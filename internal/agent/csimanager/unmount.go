@@ -14,8 +14,8 @@ import (
 
 // Unmount unpublishes a volume for an attachment, and unstages it if that was
 // the last on this node. It works too if Mount never ran, or half ran, or if
-// nothing is recorded any more. When it answers nil, nothing of the attachment
-// is mounted.
+// nothing is recorded any more: the local database may have been lost while
+// mounts stayed. When it answers nil, nothing of the attachment is mounted.
 func (m *Mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) error {
 	at := &a.Attachment
 	unlock, err := m.locks.lock(ctx, localdb.StagingKey(at.Namespace, at.VolumeID))
@@ -23,75 +23,108 @@ func (m *Mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) erro
 		return err
 	}
 	defer unlock()
-	s, err := m.ledger.Staging(at.Namespace, at.VolumeID)
+	s, recorded, err := m.staging(a)
 	if err != nil {
-		return fmt.Errorf("read staging of volume %s: %w", at.VolumeID, err)
+		return err
 	}
-	target := m.TargetPath(at.AllocID, at.Name)
-	if s == nil {
-		return m.unmountUnknown(ctx, a, target)
+	target, user := m.TargetPath(at.AllocID, at.Name), userOf(s, at)
+	published := user >= 0
+	if published {
+		target = s.Users[user].TargetPath
+		if err := m.leave(s, user); err != nil {
+			return err
+		}
+	} else if published, err = m.present(target); err != nil {
+		return err
 	}
-	user := slices.IndexFunc(s.Users, func(u localdb.User) bool { return u.AllocID == at.AllocID && u.Name == at.Name })
-	if user < 0 {
-		// It was never mounted, and others use the volume.
+	staged := s.Called
+	if !recorded {
+		if staged, err = m.present(s.StagingPath); err != nil {
+			return err
+		}
+	}
+	last := len(s.Users) == 0
+	if err := m.undo(ctx, s, published, staged && last, target); err != nil {
+		return err
+	}
+	switch {
+	case !last && user >= 0:
+		return m.ledger.PutStaging(s)
+	case !last:
+		return nil
+	case recorded:
+		// The last user goes from the record together with the staging: until
+		// it is undone, a restarted agent must find somebody to undo it for.
+		if err := m.ledger.DeleteStaging(s.Namespace, s.VolumeID); err != nil {
+			return err
+		}
+	}
+	m.facts.SetPublication(api.PublicationFact{Namespace: s.Namespace, VolumeID: s.VolumeID})
+	return nil
+}
+
+// leave takes a user out of s, and records before the first call that what is
+// about to be undone is not relied on any more: a call that got no answer may
+// still come to its effect.
+func (m *Mounter) leave(s *localdb.Staging, user int) error {
+	last := len(s.Users) == 1
+	if s.Users[user].Published || last && s.Staged {
+		s.Users[user].Published = false
+		s.Staged = s.Staged && !last
+		if err := m.ledger.PutStaging(s); err != nil {
+			return err
+		}
+	}
+	s.Users = slices.Delete(s.Users, user, user+1)
+	return nil
+}
+
+// undo makes the calls of an Unmount.
+func (m *Mounter) undo(ctx context.Context, s *localdb.Staging, published, staged bool, target string) error {
+	if !published && !staged {
 		return nil
 	}
 	inst, err := m.manager.await(ctx, s.PluginID, pluginWait)
 	if err != nil {
 		return &StepError{Step: "wait for plugin", Message: err.Error()}
 	}
-	if err := m.unpublish(ctx, inst.client(), s.ExternalID, target); err != nil {
-		return err
-	}
-	s.Users = slices.Delete(slices.Clone(s.Users), user, user+1)
-	if len(s.Users) > 0 {
-		return m.ledger.PutStaging(s)
-	}
-	// The last user goes from the record together with the staging: until it
-	// is undone, a restarted agent must find somebody to undo it for.
-	if s.Called {
-		if err := m.unstage(ctx, inst.client(), s.ExternalID, s.StagingPath); err != nil {
+	if published {
+		if err := m.unpublish(ctx, inst.client(), s.ExternalID, target); err != nil {
 			return err
 		}
 	}
-	if err := m.ledger.DeleteStaging(s.Namespace, s.VolumeID); err != nil {
-		return err
+	if !staged {
+		return nil
 	}
-	s.Staged = false
-	m.say(s)
-	return nil
+	if !s.Called {
+		if err := m.publishedElsewhere(s.StagingPath); err != nil {
+			return err
+		}
+	}
+	return m.unstage(ctx, inst.client(), s.ExternalID, s.StagingPath)
 }
 
-// unmountUnknown undoes what no record tells of, if the kernel does: the local
-// database may have been lost while mounts stayed.
-func (m *Mounter) unmountUnknown(ctx context.Context, a *api.AttachmentAssignment, target string) error {
-	at := &a.Attachment
-	staging := m.stagingPath(at.Namespace, at.VolumeID)
-	published, err := m.present(target)
+// publishedElsewhere is an error if the kernel still shows at another target
+// what is staged. It is asked where the record is lost that would tell who else
+// uses the volume: they go first (CSI spec, NodeUnstageVolume).
+func (m *Mounter) publishedElsewhere(staging string) error {
+	staged, mounted, err := m.table.At(staging)
 	if err != nil {
-		return err
+		return &StepError{Step: "look at the mount table", Message: err.Error()}
 	}
-	staged, err := m.present(staging)
+	if !mounted {
+		return nil
+	}
+	targets, err := m.table.Under(m.targets())
 	if err != nil {
-		return err
+		return &StepError{Step: "look at the mount table", Message: err.Error()}
 	}
-	if published || staged {
-		inst, err := m.manager.await(ctx, at.PluginID, pluginWait)
-		if err != nil {
-			return &StepError{Step: "wait for plugin", Message: err.Error()}
-		}
-		if published {
-			if err := m.unpublish(ctx, inst.client(), a.ExternalID, target); err != nil {
-				return err
-			}
-		}
-		if staged {
-			if err := m.unstage(ctx, inst.client(), a.ExternalID, staging); err != nil {
-				return err
-			}
+	for _, t := range targets {
+		if t.Device == staged.Device && t.Root == staged.Root {
+			return &StepError{Step: "NodeUnstageVolume", Message: fmt.Sprintf(
+				"is not called: the volume is still mounted at %s, which the local database does not know of", t.Path)}
 		}
 	}
-	m.say(&localdb.Staging{Namespace: at.Namespace, VolumeID: at.VolumeID})
 	return nil
 }
 
@@ -127,7 +160,7 @@ func (m *Mounter) unstage(ctx context.Context, client *csi.Client, external, sta
 // plugin that no longer knows the volume has nothing to undo, if the kernel
 // agrees.
 func (m *Mounter) undone(step, path string, err error) error {
-	if err != nil && csi.CodeOf(err) != "NOT_FOUND" {
+	if err != nil && csi.CodeOf(err) != csi.CodeNotFound {
 		return called(step, err)
 	}
 	mounted, look := m.mounted(path)

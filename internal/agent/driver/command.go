@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
+	"github.com/berth-dev/berth/internal/agent/tasklog"
 )
 
 // command is what the config of exec and of raw_exec says.
@@ -78,14 +79,14 @@ func environment(env map[string]string, home, user string) []string {
 }
 
 // taskDirs are the directories that a task's user owns.
-func taskDirs() []string { return []string{"local", "secrets", "tmp"} }
+func taskDirs() []string { return api.TaskDirs() }
 
 // logsDir holds the output of a task. It is not the task's to write.
-const logsDir = "logs"
+const logsDir = tasklog.Dir
 
 // logPath is the file that holds the newest of a task's stdout or stderr.
-func logPath(spec Spec, stream string) string {
-	return filepath.Join(spec.Dir, logsDir, spec.Task.Name+"."+stream+".log")
+func logPath(spec Spec, stream api.LogType) string {
+	return tasklog.Path(spec.Dir, spec.Task.Name, stream)
 }
 
 // prepareDir makes sure that the task's directory is as the agent makes it, and

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
 )
 
@@ -64,6 +65,8 @@ type Spec struct {
 	// Dir is the task's directory. It holds local, secrets, tmp and logs.
 	Dir    string
 	Mounts []Mount
+	// Files are written before the task starts, in their order.
+	Files []File
 	// Env is the whole environment, but for PATH, HOME and USER, which the
 	// driver adds where they are missing.
 	Env map[string]string
@@ -127,6 +130,15 @@ func (c Config) complete() (Config, error) {
 	return c, nil
 }
 
+// limits are what a task's cgroup is given. One MHz is one share: a task counts
+// beside others by what it asks for.
+func limits(r *api.Resources) (l cgroup.Limits) {
+	if r == nil {
+		return l
+	}
+	return cgroup.Limits{MemoryBytes: r.Limit(), CPUShares: uint64(max(r.CPU, 0))}
+}
+
 // supervised are the tasks of exec and raw_exec.
 type supervised struct {
 	tasks *executor.Tasks
@@ -174,6 +186,10 @@ func (s supervised) Signal(ctx context.Context, id, signal string) error {
 	}
 	return s.tasks.Signal(ctx, id, sig)
 }
+
+// Sweep removes what all tasks on the machine have in common, unless somebody's
+// tasks are left. It is for agents that leave their machine for good.
+func (s supervised) Sweep() error { return s.tasks.Sweep() }
 
 // present reports whether the task was started already. Such a one needs no
 // further look at its spec, which might not even pass today.

@@ -22,6 +22,7 @@ type Exec struct {
 	supervised
 	systemDirs []string
 	executable string
+	log        *slog.Logger
 }
 
 var _ Driver = (*Exec)(nil)
@@ -42,7 +43,7 @@ func NewExec(cfg Config, log *slog.Logger) (*Exec, error) {
 			return nil, fmt.Errorf("make driver exec: system directory %q is not a plain absolute path", dir)
 		}
 	}
-	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable}, nil
+	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable, log: log}, nil
 }
 
 // Name implements Driver.
@@ -146,10 +147,18 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 	if err := prepareDir(spec.Dir, &who.User); err != nil {
 		return executor.Spec{}, err
 	}
+	if err := writeFiles(spec.Dir, spec.Files, &who.User); err != nil {
+		return executor.Spec{}, err
+	}
+	if err := giveFresh(spec.Mounts, who.User); err != nil {
+		// Some file systems keep their owners. The task may need none.
+		e.log.Warn("volume keeps its owner", "task", spec.ID, "error", err)
+	}
 	return executor.Spec{
 		ID: spec.ID, Command: cmd.path, Args: cmd.args,
 		Env: environment(spec.Env, "/local", who.name), Cwd: "/local", User: &who.User,
-		Stdout: logPath(spec, "stdout"), Stderr: logPath(spec, "stderr"),
-		Root: layout.root(),
+		Stdout: logPath(spec, api.LogStdout), Stderr: logPath(spec, api.LogStderr),
+		Limits: limits(spec.Task.Resources),
+		Root:   layout.root(),
 	}, nil
 }

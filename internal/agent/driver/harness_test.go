@@ -211,7 +211,7 @@ func (w *world) processes() []string {
 		groups, _ := os.ReadFile("/proc/" + pid + "/cgroup")
 		line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
 		return pid != strconv.Itoa(os.Getpid()) &&
-			(strings.Contains(string(groups), w.config.CgroupParent) || strings.Contains(string(line), w.root))
+			(strings.Contains(string(groups), w.config.CgroupParent+"/") || strings.Contains(string(line), w.root+"/"))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
 )
 
@@ -25,6 +26,45 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 		want := driver.Status{State: driver.StateEnded, Signal: int(syscall.SIGKILL), Reason: "out of memory"}
 		if diff := cmp.Diff(want, wait(t, d, spec), ignoreMoments()); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestTaskIsLimitedToItsResources(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, w *world, d driver.Driver) {
+		spec := w.script("echo ready; exec tail /dev/zero")
+		spec.Task.Resources = &api.Resources{CPU: 500, MemoryMB: 16, MemoryMaxMB: 32}
+		start(t, d, spec)
+		want := driver.Status{State: driver.StateEnded, Signal: int(syscall.SIGKILL), Reason: "out of memory"}
+		if diff := cmp.Diff(want, wait(t, d, spec), ignoreMoments()); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLimitsAreTheCgroups(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, w *world, d driver.Driver) {
+		spec := w.script("echo ready; exec sleep 1000")
+		spec.Task.Resources = &api.Resources{CPU: 512, MemoryMB: 64}
+		start(t, d, spec)
+		said(t, spec, "ready")
+		found := map[string]string{}
+		for _, dir := range w.cgroups() {
+			for file, limit := range map[string]string{
+				"memory.max": "memory", "memory.limit_in_bytes": "memory", "cpu.weight": "weight", "cpu.shares": "shares",
+			} {
+				if b, err := os.ReadFile(filepath.Join(dir, file)); err == nil {
+					found[limit] = strings.TrimSpace(string(b))
+				}
+			}
+		}
+		if found["memory"] != "67108864" {
+			t.Errorf("memory is limited to %q", found["memory"])
+		}
+		if found["shares"] != "512" && found["weight"] == "" {
+			t.Errorf("processors: shares %q, weight %q", found["shares"], found["weight"])
 		}
 	})
 }
@@ -100,6 +140,7 @@ func TestWithoutRoot(t *testing.T) {
 
 // TestRawExecWithoutRoot has no cgroups to rely on.
 func TestRawExecWithoutRoot(t *testing.T) {
+	t.Parallel()
 	root := os.Getenv(unprivileged)
 	if root == "" {
 		return // TestWithoutRoot runs it

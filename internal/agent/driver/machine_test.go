@@ -103,6 +103,7 @@ func TestOnResolvedMachine(t *testing.T) {
 }
 
 func TestResolverOutsideOfEtc(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(otherMachine) == "" {
 		return // TestOnResolvedMachine runs it
 	}

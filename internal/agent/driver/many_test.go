@@ -15,7 +15,9 @@ import (
 )
 
 // TestHundredTasksAtOnce starts and stops a hundred tasks, all at the same
-// time. It runs alone, because beside it no other test would get anywhere.
+// time.
+//
+//nolint:paralleltest // beside it no other test would get anywhere
 func TestHundredTasksAtOnce(t *testing.T) {
 	for _, name := range []string{driver.NameExec, driver.NameRawExec} {
 		t.Run(name, func(t *testing.T) { hundredTasks(t, newWorld(t), name) })

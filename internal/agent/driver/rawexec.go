@@ -101,9 +101,13 @@ func (r *RawExec) plan(spec Spec) (executor.Spec, error) {
 	if err := prepareDir(spec.Dir, user); err != nil {
 		return executor.Spec{}, err
 	}
+	if err := writeFiles(spec.Dir, spec.Files, user); err != nil {
+		return executor.Spec{}, err
+	}
 	return executor.Spec{
 		ID: spec.ID, Command: cmd.path, Args: cmd.args,
 		Env: environment(spec.Env, who.home, who.name), Cwd: filepath.Join(spec.Dir, "local"), User: user,
-		Stdout: logPath(spec, "stdout"), Stderr: logPath(spec, "stderr"),
+		Stdout: logPath(spec, api.LogStdout), Stderr: logPath(spec, api.LogStderr),
+		Limits: limits(spec.Task.Resources),
 	}, nil
 }

@@ -41,6 +41,69 @@ func TestLostRunDirectoryLeaksNothing(t *testing.T) {
 	})
 }
 
+func TestSweepLeavesOthersTasks(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, w *world, d driver.Driver) {
+		spec := w.spec("sleep", "1000")
+		start(t, d, spec)
+		sweeper, ok := d.(interface{ Sweep() error })
+		if !ok {
+			t.Fatal("the driver cannot sweep")
+		}
+		if err := sweeper.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+		if got := status(t, d, spec).State; got != driver.StateRunning {
+			t.Errorf("the task is %s after a sweep", got)
+		}
+		if len(w.cgroupDirs("supervisors")) == 0 {
+			t.Error("a sweep has taken the cgroup of supervisors that run")
+		}
+		if err := d.Destroy(ctx(t), spec.ID); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a sweep leaves nothing", func() bool {
+			if err := sweeper.Sweep(); err != nil {
+				t.Error(err)
+			}
+			return len(w.cgroupDirs("")) == 0
+		})
+	})
+}
+
+// TestTasksShareOneCopyOfTheBinary: a copy for each filled the memory of a
+// machine with hundreds of tasks.
+func TestTasksShareOneCopyOfTheBinary(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.driver(driver.NameExec)
+	copies := map[uint64]bool{}
+	for range 3 {
+		spec := w.spec("sleep", "1000")
+		start(t, d, spec)
+		// The task's parent is its supervisor, or the first process of its
+		// namespace, whose parent that is.
+		for pid := parent(t, status(t, d, spec).PID); pid > 1 && pid != os.Getpid(); pid = parent(t, pid) {
+			exe := "/proc/" + strconv.Itoa(pid) + "/exe"
+			name, err := os.Readlink(exe)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stat syscall.Stat_t
+			if err := syscall.Stat(exe, &stat); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(name, "/memfd:") {
+				t.Errorf("process %d above the task runs %s, want a sealed copy", pid, name)
+			}
+			copies[stat.Ino] = true
+		}
+	}
+	if len(copies) != 1 {
+		t.Errorf("three tasks have %d copies of the binary, want one", len(copies))
+	}
+}
+
 // record is a run directory's state.json.
 type record map[string]map[string]any
 

@@ -261,3 +261,41 @@ func TestRawExecRefusesVolumes(t *testing.T) {
 		t.Errorf("something was started: %q", left)
 	}
 }
+
+// TestNewVolumeIsTheTasksToWrite: a new file system belongs to root, and a
+// database under its own user could not write to it.
+func TestNewVolumeIsTheTasksToWrite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root := func(name string, entries ...string) string {
+		dir := w.volume(name)
+		for _, e := range entries {
+			if err := os.Mkdir(filepath.Join(dir, e), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(os.Chown(dir, 0, 0), os.Chmod(dir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	empty, made, used, shown := root("empty"), root("made", "lost+found"), root("used", "base"), root("shown")
+	spec := w.script("for d in empty made used shown; do touch /$d/x 2>/dev/null && echo $d; done; true")
+	spec.Task.User = "1234:5678"
+	spec.Mounts = []driver.Mount{
+		{Source: empty, Destination: "/empty"}, {Source: made, Destination: "/made"},
+		{Source: used, Destination: "/used"}, {Source: shown, Destination: "/shown", ReadOnly: true},
+	}
+	if diff := cmp.Diff([]string{"empty", "made"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("volumes that the task could write to (-want +got):\n%s", diff)
+	}
+	for dir, want := range map[string]uint32{empty: 1234, made: 1234, used: 0, shown: 0} {
+		var stat unix.Stat_t
+		if err := unix.Stat(dir, &stat); err != nil {
+			t.Fatal(err)
+		}
+		if stat.Uid != want {
+			t.Errorf("%s belongs to uid %d, want %d", filepath.Base(dir), stat.Uid, want)
+		}
+	}
+}

@@ -7,9 +7,9 @@
 package dynamicplugins
 
 import (
+	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/berth-dev/berth/api"
@@ -29,14 +29,16 @@ type Plugin struct {
 	AllowUnmounted bool
 }
 
-// Key tells instances on a node apart.
+// Key tells instances on a node apart. A driver may be two programs, one for
+// each service, that have one id.
 type Key struct {
 	ID      api.PluginID
 	AllocID api.AllocID
+	Type    api.InstanceType
 }
 
 // Key is the plugin's.
-func (p *Plugin) Key() Key { return Key{p.ID, p.AllocID} }
+func (p *Plugin) Key() Key { return Key{p.ID, p.AllocID, p.Type} }
 
 // Registry is the plugins of one node. It is safe for concurrent use.
 type Registry struct {
@@ -84,10 +86,7 @@ func (r *Registry) All() ([]*Plugin, <-chan struct{}) {
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b *Plugin) int {
-		if c := strings.Compare(string(a.ID), string(b.ID)); c != 0 {
-			return c
-		}
-		return strings.Compare(string(a.AllocID), string(b.AllocID))
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.AllocID, b.AllocID), cmp.Compare(a.Type, b.Type))
 	})
 	return all, r.changed
 }
@@ -95,7 +94,7 @@ func (r *Registry) All() ([]*Plugin, <-chan struct{}) {
 // Watch calls see with the plugins at once and after every change, until ctx
 // ends.
 func (r *Registry) Watch(ctx context.Context, see func([]*Plugin)) {
-	for {
+	for ctx.Err() == nil {
 		all, changed := r.All()
 		see(all)
 		select {

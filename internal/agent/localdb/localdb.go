@@ -10,14 +10,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // DB is the database of one node. It is safe for concurrent use.
 type DB struct {
-	bolt *bbolt.DB
+	bolt    *bbolt.DB
+	writers atomic.Int32 // under way
 }
 
 // The buckets. A new one goes to the end.
@@ -25,6 +30,7 @@ const (
 	bucketNode        = "node"
 	bucketAllocations = "allocations"
 	bucketStagings    = "stagings"
+	bucketInstances   = "instances"
 )
 
 // format is the version of what this package writes.
@@ -37,10 +43,15 @@ const lockWait = 2 * time.Second
 // shorter than the commit itself.
 const batchDelay = 200 * time.Microsecond
 
-// Open opens the database, or makes it.
+// Open opens the database, or makes it. A file that is damaged is refused, and
+// stays as it is: what it no longer tells would never be undone.
 func Open(path string) (*DB, error) {
-	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	var bolt *bbolt.DB
+	err := guard(func() (err error) {
+		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
+		return err
+	})
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open local database %s: another agent has it open", path)
 	}
 	if err != nil {
@@ -48,10 +59,47 @@ func Open(path string) (*DB, error) {
 	}
 	bolt.MaxBatchDelay = batchDelay
 	db := &DB{bolt: bolt}
+	if err := guard(db.check); err != nil {
+		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), bolt.Close())
+	}
 	if err := db.prepare(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), bolt.Close())
 	}
 	return db, nil
+}
+
+// guard turns what happens to a reader of a damaged file into an error. The
+// file is mapped: to read where it was cut off is a fault, and bbolt panics
+// over pages that make no sense.
+func guard(read func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("it is damaged: %v", p)
+		}
+	}()
+	return read()
+}
+
+// check reads the whole file.
+func (db *DB) check() error {
+	info, err := os.Stat(db.bolt.Path())
+	if err != nil {
+		return err
+	}
+	return db.bolt.View(func(tx *bbolt.Tx) error {
+		if info.Size() < tx.Size() {
+			return fmt.Errorf("it is damaged: it was cut off at %d bytes of %d", info.Size(), tx.Size())
+		}
+		return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
+			return b.ForEach(func(k, v []byte) error {
+				if !json.Valid(v) {
+					return fmt.Errorf("it is damaged: entry %q of %s is no JSON", k, name)
+				}
+				return nil
+			})
+		})
+	})
 }
 
 // Close closes the file.
@@ -68,7 +116,7 @@ func (db *DB) prepare() error {
 		Format int `json:"format"`
 	}
 	return db.bolt.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketNode, bucketAllocations, bucketStagings} {
+		for _, name := range []string{bucketNode, bucketAllocations, bucketStagings, bucketInstances} {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
@@ -92,9 +140,15 @@ func (db *DB) prepare() error {
 	})
 }
 
-// write runs one durable transaction. Concurrent writers share a commit.
+// write runs one durable transaction. Who comes alone commits at once; those
+// who come meanwhile share a commit.
 func (db *DB) write(what string, f func(tx *bbolt.Tx) error) error {
-	if err := db.bolt.Batch(f); err != nil {
+	run := db.bolt.Batch
+	if db.writers.Add(1) == 1 {
+		run = db.bolt.Update
+	}
+	defer db.writers.Add(-1)
+	if err := run(f); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -25,6 +25,8 @@ type Node struct {
 	Session string   `json:"session,omitempty"`
 	Pending []string `json:"pending,omitempty"`
 	Epoch   uint64   `json:"epoch,omitempty"`
+	// BootID is the boot in which an agent last registered.
+	BootID string `json:"boot_id,omitempty"`
 	// Generation and Index are the newest that the agent has seen.
 	Generation uint64 `json:"generation,omitempty"`
 	Index      uint64 `json:"index,omitempty"`
@@ -36,14 +38,18 @@ const (
 )
 
 // Node reads who the node is. At the first call it is made up from the name.
+// Later the name may change, for people; the id keeps the one that it began with.
 func (db *DB) Node(name string) (Node, error) {
 	var n Node
 	err := db.bolt.Update(func(tx *bbolt.Tx) error {
 		found, err := get(tx, bucketNode, keyNode, &n)
-		if err != nil || found {
+		if err != nil || found && n.Name == name {
 			return err
 		}
-		n = Node{ID: api.NodeID(name + "-" + randomHex(4)), Name: name, Secret: randomHex(32)}
+		if !found {
+			n = Node{ID: api.NodeID(name + "-" + randomHex(4)), Secret: randomHex(32)}
+		}
+		n.Name = name
 		return put(tx, bucketNode, keyNode, n)
 	})
 	if err != nil {

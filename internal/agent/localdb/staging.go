@@ -1,6 +1,8 @@
 package localdb
 
 import (
+	"fmt"
+
 	"go.etcd.io/bbolt"
 
 	"github.com/berth-dev/berth/api"
@@ -22,6 +24,9 @@ type Staging struct {
 	Staged      bool   `json:"staged,omitempty"`
 	Mounted     bool   `json:"mounted,omitempty"`
 	BootID      string `json:"boot_id,omitempty"`
+	// Capability is what NodeStageVolume was first called with: whoever repeats
+	// the call repeats its arguments (CSI spec, Error Scheme).
+	Capability api.Capability `json:"capability,omitzero"`
 	// Users are the attachments that are published, or may be.
 	Users []User `json:"users"`
 }
@@ -30,8 +35,11 @@ type Staging struct {
 type User struct {
 	AllocID api.AllocID `json:"alloc_id"`
 	Name    string      `json:"name"`
-	// TargetPath is where it is published.
+	// TargetPath is where the plugin publishes it. Published: NodePublishVolume
+	// answered OK, in the boot of the staging, and left a mount there if Mounted.
 	TargetPath string `json:"target_path"`
+	Published  bool   `json:"published,omitempty"`
+	Mounted    bool   `json:"mounted,omitempty"`
 }
 
 // Key names a volume on this node. A NUL can be in neither name, so that no
@@ -51,8 +59,11 @@ func (db *DB) Staging(ns api.NamespaceID, vol api.VolumeID) (*Staging, error) {
 		found, err = get(tx, bucketStagings, StagingKey(ns, vol), &s)
 		return err
 	})
-	if err != nil || !found {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("read staging of volume %s: %w", vol, err)
+	}
+	if !found {
+		return nil, nil
 	}
 	return &s, nil
 }

@@ -138,7 +138,7 @@ func readTable(path string) ([]byte, error) {
 
 // tableChanged reports whether the table changed since it was asked last.
 func tableChanged(fd int) (bool, error) {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}}
+	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}} //nolint:gosec // a descriptor is small
 	for {
 		n, err := unix.Poll(fds, 0)
 		if errors.Is(err, unix.EINTR) {

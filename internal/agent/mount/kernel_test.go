@@ -69,7 +69,7 @@ func TestKernel_DeadFUSEIsSeenAndUnmounted(t *testing.T) {
 	if _, found, err := k.At(dir + "/dead/below"); err != nil || found {
 		t.Errorf("below a dead mount: found = %v, %v; want none", found, err)
 	}
-	if err := mount.RemoveAll(k, dir); err == nil {
+	if err := mount.RemoveAll(t.Context(), k, dir); err == nil {
 		t.Error("RemoveAll removed a tree with a dead mount")
 	}
 	if err := k.Unmount(dir + "/dead"); err != nil {
@@ -94,7 +94,7 @@ func TestKernel_HungFUSEBlocksNothing(t *testing.T) {
 	if got, err := k.Under(dir + "/hung"); err != nil || len(got) != 1 {
 		t.Errorf("under: %v, %v", got, err)
 	}
-	if err := mount.RemoveAll(k, dir); err == nil {
+	if err := mount.RemoveAll(t.Context(), k, dir); err == nil {
 		t.Error("RemoveAll removed a tree with a hung mount")
 	}
 	if err := k.Unmount(dir + "/hung"); err != nil {
@@ -197,8 +197,7 @@ func TestKernel_BusyMountNamesWhoUsesIt(t *testing.T) {
 func wantBusy(t *testing.T, path, by string) {
 	t.Helper()
 	err := mount.Kernel{}.Unmount(path)
-	var busy *mount.BusyError
-	if !errors.As(err, &busy) {
+	if _, ok := errors.AsType[*mount.BusyError](err); !ok {
 		t.Fatalf("unmount: %v, want a BusyError", err)
 	}
 	if !strings.Contains(err.Error(), by) {

@@ -1,9 +1,9 @@
 // Package operation makes the controller-plugin calls that are assigned to
 // this node: one function for each kind of operation.
 //
-// It never decides that a call is made, repeated or given up. Invariant: one
-// call in flight for each attempt, and each attempt is answered, with the
-// plugin's code or with why it was not asked.
+// It never decides that a call is made, repeated or given up. Invariant: an
+// agent makes one call for each attempt, and its outcome, the plugin's code or
+// why it was not asked, is said for as long as the attempt is assigned.
 package operation
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi"
+	"github.com/berth-dev/berth/internal/telemetry"
 )
 
 // Plugins finds the client of a controller plugin on this node.
@@ -22,21 +23,30 @@ type Plugins interface {
 	Controller(id api.PluginID) (*csi.Client, error)
 }
 
-// Facts is where outcomes are said.
+// Facts is where outcomes are said. An outcome is a level: it stays until it is
+// forgotten, so that it can be said again to servers that have lost it.
 type Facts interface {
-	AddOperation(f api.OperationFact)
+	SetOperation(f api.OperationFact)
+	ForgetOperation(id api.OperationID, attempt int)
+}
+
+// Secrets asks for the secrets of a volume. They are kept nowhere.
+type Secrets interface {
+	Secrets(ctx context.Context, ns api.NamespaceID, vol api.VolumeID) (map[string]string, error)
 }
 
 // Executor makes calls. Its Run must be running while operations are assigned.
 type Executor struct {
 	plugins Plugins
 	facts   Facts
+	secrets Secrets
 	log     *slog.Logger
+	took    *telemetry.Durations
 
 	mu      sync.Mutex // guards below
 	wanted  map[attempt]*api.Operation
-	known   map[attempt]bool // called, or being called
-	changed chan struct{}    // capacity 1
+	known   map[attempt]*api.Operation // called, or being called
+	changed chan struct{}              // capacity 1
 }
 
 // attempt names one attempt of one operation.
@@ -46,11 +56,16 @@ type attempt struct {
 }
 
 // New returns an executor. It starts nothing.
-func New(plugins Plugins, facts Facts, log *slog.Logger) *Executor {
+func New(plugins Plugins, facts Facts, secrets Secrets, log *slog.Logger) *Executor {
 	return &Executor{
-		plugins: plugins, facts: facts, log: log,
-		wanted: map[attempt]*api.Operation{}, known: map[attempt]bool{}, changed: make(chan struct{}, 1),
+		plugins: plugins, facts: facts, secrets: secrets, log: log,
+		wanted: map[attempt]*api.Operation{}, known: map[attempt]*api.Operation{}, changed: make(chan struct{}, 1),
 	}
+}
+
+// Measure makes the executor measure its operations; it is called before Run.
+func (e *Executor) Measure(r *telemetry.Registry) {
+	e.took = r.Durations("berth_operation_seconds", "How long the calls of operations took on the node that makes them, by their gRPC codes", "plugin", "kind", "code")
 }
 
 // Assign takes the operations that this node has now. An attempt that it has
@@ -62,13 +77,14 @@ func (e *Executor) Assign(operations []*api.Operation) {
 	for _, op := range operations {
 		a := attempt{op.ID, op.Status.Attempt}
 		current[a] = true
-		if !e.known[a] {
+		if e.known[a] == nil {
 			e.wanted[a] = op
 		}
 	}
 	for a := range e.known {
 		if !current[a] {
 			delete(e.known, a)
+			e.facts.ForgetOperation(a.id, a.n)
 		}
 	}
 	for a := range e.wanted {
@@ -89,7 +105,7 @@ func (e *Executor) take() []*api.Operation {
 	var ops []*api.Operation
 	for a, op := range e.wanted {
 		ops = append(ops, op)
-		e.known[a] = true
+		e.known[a] = op
 		delete(e.wanted, a)
 	}
 	return ops
@@ -135,11 +151,22 @@ func (e *Executor) execute(ctx context.Context, op *api.Operation) {
 		case errors.As(err, &refused):
 			fact.Message, fact.NotSent = refused.Message, refused.Unsent
 		case errors.As(err, &notCalled):
-			fact.Code, fact.NotSent = "UNAVAILABLE", true
+			fact.Code, fact.NotSent = csi.CodeUnavailable, true
 		}
 		e.log.Warn("operation failed", "operation", op.ID, "attempt", op.Status.Attempt, "code", fact.Code, "error", err)
 	}
-	e.facts.AddOperation(fact)
+	e.took.Observe(time.Duration(fact.Duration), string(op.PluginID), string(op.Kind), fact.Code)
+	e.answer(op, fact)
+}
+
+// answer says what came of an attempt, unless it is not assigned any more: then
+// nobody asks, or another operation has its id after a restore.
+func (e *Executor) answer(op *api.Operation, f api.OperationFact) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known[attempt{op.ID, op.Status.Attempt}] == op {
+		e.facts.SetOperation(f)
+	}
 }
 
 func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationResult, error) {
@@ -147,6 +174,13 @@ func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationRe
 	client, err := e.plugins.Controller(op.PluginID)
 	if err != nil {
 		return none, err
+	}
+	if op.Status.Secrets {
+		secrets, err := e.secrets.Secrets(ctx, op.Namespace, op.VolumeID)
+		if err != nil {
+			return none, api.Errorf(api.CodeUnavailable, "ask for the volume's secrets: %s", err)
+		}
+		client = client.WithSecrets(secrets)
 	}
 	r := op.Request
 	switch {

@@ -74,11 +74,16 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 	plugin := fit.NewPlugin(vol.Spec.PluginID, slices.Collect(v.Instances(vol.Spec.PluginID)))
 	switch {
 	case !plugin.Known():
-		p.Wait(subject, fmt.Sprintf("no node runs plugin %s", vol.Spec.PluginID), vol.ModifyTime, time.Time{})
+		p.Wait(subject, plugin.Unknown(), vol.ModifyTime, time.Time{})
 		return p
 	case !plugin.Can(api.CapCreateDeleteVolume):
 		p.Wait(subject, fmt.Sprintf("plugin %s cannot create volumes: no controller instance of it has the capability %s",
 			vol.Spec.PluginID, api.CapCreateDeleteVolume), vol.ModifyTime, time.Time{})
+		return p
+	}
+	clone, why := source(v, vol, plugin)
+	if why != "" {
+		p.Wait(subject, why, vol.ModifyTime, time.Time{})
 		return p
 	}
 	p.Add(&command.OpenOperation{
@@ -95,9 +100,36 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 			MountOptions:    vol.Spec.MountOptions,
 			Parameters:      vol.Spec.Parameters,
 			TopologyRequest: topology(v, vol, plugin),
+			SnapshotID:      vol.Spec.SnapshotID,
+			CloneID:         clone,
 		}},
 	})
 	return p
+}
+
+// source is the plugin's id of the volume that the new one is to be a copy of,
+// if it is, and why a volume with content cannot be made yet.
+func source(v state.View, vol *api.Volume, plugin fit.Plugin) (clone, why string) {
+	s := &vol.Spec
+	cannot := func(what, capability string) string {
+		return fmt.Sprintf("plugin %s cannot make a volume from %s: no controller instance of it has the capability %s", s.PluginID, what, capability)
+	}
+	switch {
+	case s.SnapshotID != "" && !plugin.Can(api.CapCreateDeleteSnapshot):
+		return "", cannot("a snapshot", api.CapCreateDeleteSnapshot)
+	case s.CloneID == "":
+		return "", ""
+	case !plugin.Can(api.CapCloneVolume):
+		return "", cannot("another volume", api.CapCloneVolume)
+	}
+	original := v.Volume(vol.Namespace, api.VolumeID(s.CloneID))
+	switch {
+	case original == nil || original.Spec.PluginID != s.PluginID || original.ID == vol.ID:
+		return s.CloneID, "" // the plugin's own id
+	case original.Status.State != api.VolumeReady:
+		return "", fmt.Sprintf("volume %s, of which it is to be a copy, is %s", original.ID, original.Status.State)
+	}
+	return original.Status.ExternalID, ""
 }
 
 // CSIName is the name of CreateVolume. It is made from the volume's UID, so
@@ -141,7 +173,7 @@ func remove(v state.View, vol *api.Volume) (p controller.Plan) {
 		p.Wait(subject, fmt.Sprintf("is still published to node %s", pub.NodeID), pub.ModifyTime, time.Time{})
 		return p
 	}
-	if vol.Status.ExternalID == "" {
+	if vol.Status.ExternalID == "" || vol.Retained() {
 		p.Add(&command.ForgetVolume{Namespace: vol.Namespace, ID: vol.ID, Version: vol.Version})
 		return p
 	}

@@ -18,17 +18,26 @@ type fleet struct {
 	nodes     []*api.Node
 	instances map[api.PluginID]map[api.NodeID]*api.Instance
 	planned   []*api.Attachment
-	loads     map[api.NodeID]int
+	usages    map[api.NodeID]*fit.Usage
+	byID      map[api.NodeID]*api.Node
 }
 
 func newFleet(v state.View) *fleet {
-	return &fleet{
+	f := &fleet{
 		v:         v,
 		nodes:     slices.Collect(v.Nodes()),
 		instances: map[api.PluginID]map[api.NodeID]*api.Instance{},
-		loads:     map[api.NodeID]int{},
+		usages:    map[api.NodeID]*fit.Usage{},
+		byID:      map[api.NodeID]*api.Node{},
 	}
+	for _, n := range f.nodes {
+		f.byID[n.ID] = n
+	}
+	return f
 }
+
+// node is one node, or nil.
+func (f *fleet) node(id api.NodeID) *api.Node { return f.byID[id] }
 
 // from yields all nodes, beginning at a place that differs from slot to slot.
 func (f *fleet) from(serial uint64) iter.Seq[*api.Node] {
@@ -59,24 +68,39 @@ func (f *fleet) instance(plugin api.PluginID, node api.NodeID) *api.Instance {
 	return byNode[node]
 }
 
-// load is how many allocations a node has, those of this plan included.
-func (f *fleet) load(node api.NodeID) int {
-	if n, ok := f.loads[node]; ok {
-		return n
+// usage is what a node's allocations take of it, those of this plan included.
+func (f *fleet) usage(node api.NodeID) *fit.Usage {
+	if u := f.usages[node]; u != nil {
+		return u
 	}
-	n := 0
+	u := fit.NewUsage()
 	for a := range f.v.Quiet().NodeAllocations(node) {
-		if !a.Terminal() {
-			n++
-		}
+		u.Add(a)
 	}
-	f.loads[node] = n
-	return n
+	f.usages[node] = u
+	return u
+}
+
+// load is how many allocations a node has.
+func (f *fleet) load(node api.NodeID) int { return f.usage(node).Allocations }
+
+// room says why a node has not the ports and the resources of a group, or "",
+// and which ports it would give.
+func (f *fleet) room(node *api.Node, group *api.TaskGroup, name string) (ports []int, reason string) {
+	want := group.Resources()
+	if len(group.Ports) == 0 && want == (api.Resources{}) {
+		return nil, ""
+	}
+	u := f.usage(node.ID)
+	if reason = u.Resources(node, want); reason != "" {
+		return nil, reason
+	}
+	return u.Ports(node, group.Ports, name)
 }
 
 // take notes a placement of this plan.
-func (f *fleet) take(node api.NodeID, attachments []*api.Attachment) {
-	f.loads[node] = f.load(node) + 1
+func (f *fleet) take(a *api.Allocation, attachments []*api.Attachment) {
+	f.usage(a.NodeID).Add(a)
 	f.planned = append(f.planned, attachments...)
 }
 

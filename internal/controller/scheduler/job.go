@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -18,8 +17,6 @@ const (
 	// steadyRun is how long an allocation must have run for its end to start
 	// the count of failures afresh.
 	steadyRun = 5 * time.Minute
-	// batchTries is how often a batch job's allocation may fail in a row.
-	batchTries = 3
 	// placementsAPlan bounds a plan; the rest follows in the next.
 	placementsAPlan = 64
 )
@@ -31,8 +28,23 @@ type pass struct {
 	job    *api.Job
 	live   []*api.Allocation
 	plan   controller.Plan
-	placed int
-	fleet  *fleet // made when the first placement is tried
+	placed []placement
+	// Fleet and keepers are made when they are first asked for.
+	fleet   *fleet
+	keepers map[seat]*api.Allocation
+	updates map[string]*update
+	// hypothetical: the pass is made to learn what the job would get, and
+	// yields to nobody.
+	hypothetical bool
+	// looks notes which nodes are turned down, nil if nobody asks.
+	looks Looks
+}
+
+// placement is where the pass puts an allocation.
+type placement struct {
+	group string
+	index int
+	node  api.NodeID
 }
 
 func reconcileJob(v state.View, now time.Time, ns api.NamespaceID, id api.JobID) controller.Plan {
@@ -40,7 +52,17 @@ func reconcileJob(v state.View, now time.Time, ns api.NamespaceID, id api.JobID)
 	if job == nil {
 		return controller.Plan{}
 	}
-	p := &pass{v: v, now: now, job: job, live: slices.Collect(v.LiveAllocations(job.UID))}
+	p := newPass(v, now, job)
+	p.reconcile()
+	return p.plan
+}
+
+func newPass(v state.View, now time.Time, job *api.Job) *pass {
+	return &pass{v: v, now: now, job: job, live: slices.Collect(v.LiveAllocations(job.UID))}
+}
+
+func (p *pass) reconcile() {
+	job := p.job
 	for _, a := range p.live {
 		p.stopUnwanted(a)
 	}
@@ -50,9 +72,8 @@ func reconcileJob(v state.View, now time.Time, ns api.NamespaceID, id api.JobID)
 		}
 	}
 	if len(p.plan.Commands) == 0 && len(p.plan.Waits) == 0 && !job.Status.Settled {
-		p.plan.Add(&command.SettleJob{Namespace: ns, ID: id, Version: job.Version})
+		p.plan.Add(&command.SettleJob{Namespace: job.Namespace, ID: job.ID, Version: job.Version})
 	}
-	return p.plan
 }
 
 // stopUnwanted ends an allocation that the job no longer asks for, or asks for
@@ -65,10 +86,17 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 		reason = "the job was stopped"
 	case group == nil:
 		reason = "the group was removed from the job"
-	case a.Index >= group.Count:
+	case p.everywhere() && group.Count == 0, !p.everywhere() && a.Index >= group.Count:
 		reason = "the group's count was lowered"
-	case !a.Terminal() && !p.current(a, group):
-		reason = "the job was changed"
+	case p.everywhere() && p.keeper(seat{a.Group, a.NodeID}) != a:
+		reason = "another allocation of the group has the node"
+	case !a.Terminal() && a.Desired == api.DesireRun:
+		reason = p.outdated(a, group)
+		if reason != "" && !p.mayExchange(a, group) {
+			return
+		}
+	case p.everywhere() && a.Terminal() && p.left(a):
+		reason = "the node is not one of the job's any more"
 	}
 	if reason == "" || !a.Terminal() && a.Desired == api.DesireStop {
 		return
@@ -76,27 +104,49 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 	p.plan.Add(&command.StopAllocation{ID: a.ID, Version: a.Version, Reason: reason})
 }
 
-// current reports whether an allocation runs what the group asks for now. A
-// newer revision that leaves the group as it was changes nothing for it.
-func (p *pass) current(a *api.Allocation, group *api.TaskGroup) bool {
+// everywhere reports whether the job runs on each node that fits.
+func (p *pass) everywhere() bool { return p.job.Spec.Type.Everywhere() }
+
+// outdated says why an allocation is not what the job asks for any more, or "".
+func (p *pass) outdated(a *api.Allocation, group *api.TaskGroup) string {
+	if !p.current(a) {
+		return "the job was changed"
+	}
+	if a.Revision == p.job.Revision {
+		return ""
+	}
+	if reason := p.excluded(a, group); reason != "" {
+		return "the job was changed: " + reason
+	}
+	return ""
+}
+
+// excluded says why an allocation's node is not one for the group any more,
+// which a newer revision may have decided, or "".
+func (p *pass) excluded(a *api.Allocation, group *api.TaskGroup) string {
+	if node := p.nodes().node(a.NodeID); node != nil {
+		return p.excludes(node, group)
+	}
+	return ""
+}
+
+// current reports whether an allocation runs what the group asks for now.
+func (p *pass) current(a *api.Allocation) bool {
 	if a.Revision == p.job.Revision {
 		return true
 	}
 	rev := p.v.Revision(p.job.UID, a.Revision)
-	if rev == nil || rev.Spec.Type != p.job.Spec.Type {
-		return false
-	}
-	old := rev.Spec.Group(group.Name)
-	if old == nil {
-		return false
-	}
-	was, is := *old, *group
-	was.Count, is.Count = 0, 0
-	return reflect.DeepEqual(was, is)
+	return rev != nil && fit.Current(&rev.Spec, &p.job.Spec, a.Group)
 }
 
 // fill places what is missing of a group.
 func (p *pass) fill(group *api.TaskGroup) {
+	if p.everywhere() {
+		if group.Count > 0 {
+			p.fillNodes(group)
+		}
+		return
+	}
 	bySlot := map[int]*api.Allocation{}
 	for _, a := range p.live {
 		if a.Group == group.Name {
@@ -104,55 +154,88 @@ func (p *pass) fill(group *api.TaskGroup) {
 		}
 	}
 	for i := range group.Count {
-		if p.placed >= placementsAPlan {
+		if len(p.placed) >= placementsAPlan {
 			return
 		}
-		p.fillSlot(group, i, bySlot[i])
+		p.fillSlot(place{group: group, index: i}, bySlot[i])
 	}
 }
 
-func (p *pass) fillSlot(group *api.TaskGroup, index int, a *api.Allocation) {
+// place is a place in a group: a number, and a node if it is for that one only.
+type place struct {
+	group *api.TaskGroup
+	index int
+	node  *api.Node
+}
+
+func (p *pass) fillSlot(at place, a *api.Allocation) {
 	switch {
 	case a == nil:
-		p.place(group, index, "", 0)
+		p.place(at, "", 0, time.Time{})
 	case !a.Terminal():
 		if a.Desired == api.DesireStop {
-			p.plan.Wait(slot(p.job, group, index), fmt.Sprintf("allocation %s before it is ending", a.ID.Short()),
-				a.ModifyTime, time.Time{})
+			p.plan.Wait(p.slot(at), fmt.Sprintf("allocation %s before it is ending", a.ID.Short()), a.ModifyTime, time.Time{})
 		}
-	case p.finished(a, group):
+	case p.finished(a, at.group):
 	default:
-		p.replace(group, index, a)
+		p.replace(at, a)
 	}
 }
 
 // finished reports whether an ended allocation needs no successor.
 func (p *pass) finished(a *api.Allocation, group *api.TaskGroup) bool {
-	if p.job.Spec.Type != api.JobBatch || !p.current(a, group) || a.Desired == api.DesireStop {
+	if !p.job.Spec.Type.Ends() || !p.current(a) || a.Desired == api.DesireStop {
 		return false
 	}
-	return a.Status.State == api.AllocComplete || a.Failures+1 >= batchTries
+	r := p.job.Spec.RescheduleOf(group)
+	return a.Status.State == api.AllocComplete || !r.Unlimited && a.Failures >= r.Attempts
 }
 
 // replace places the successor of an allocation that ended, at once if it had
-// run steadily or was told to end, else after a backoff.
-func (p *pass) replace(group *api.TaskGroup, index int, a *api.Allocation) {
-	failures := a.Failures + 1
-	if a.Desired == api.DesireStop || a.ModifyTime.Sub(a.CreateTime) >= steadyRun {
+// run steadily, was told to end or ran what the job no longer asks for, else
+// after a delay, and as often as the job allows.
+func (p *pass) replace(at place, a *api.Allocation) {
+	failures, failing := a.Failures+1, a.Failing
+	if failing.IsZero() {
+		failing = a.CreateTime
+	}
+	if a.Desired == api.DesireStop || a.ModifyTime.Sub(a.CreateTime) >= steadyRun || !p.current(a) {
 		failures = 0
 	}
-	if failures > 0 {
-		due := a.ModifyTime.Add(fit.Backoff(string(a.ID), failures))
-		if p.now.Before(due) {
-			p.plan.Wait(slot(p.job, group, index), fmt.Sprintf("allocation %s ended %s, %d times in a row",
-				a.ID.Short(), a.Status.State, failures), a.ModifyTime, due)
+	if failures == 0 {
+		p.place(at, a.ID, 0, time.Time{})
+		return
+	}
+	r := p.job.Spec.RescheduleOf(at.group)
+	ended := fmt.Sprintf("allocation %s ended %s (%d in a row)%s", a.ID.Short(), a.Status.State, failures, why(a))
+	if !r.Unlimited && failures > r.Attempts {
+		over := failing.Add(time.Duration(r.Interval))
+		if p.now.Before(over) {
+			p.plan.Wait(p.slot(at), fmt.Sprintf("%s; it may be replaced %d times in %s", ended, r.Attempts, time.Duration(r.Interval)), a.ModifyTime, over)
 			return
 		}
+		failures, failing = 1, p.now
 	}
-	p.place(group, index, a.ID, failures)
+	if due := a.ModifyTime.Add(fit.Delay(r, string(a.ID), failures)); p.now.Before(due) {
+		p.plan.Wait(p.slot(at), ended, a.ModifyTime, due)
+		return
+	}
+	p.place(at, a.ID, failures, failing)
+}
+
+// why is the reason of an end, to go behind a sentence.
+func why(a *api.Allocation) string {
+	if reason := a.Status.Why(); reason != "" {
+		return ": " + reason
+	}
+	return ""
 }
 
 // slot is what people call a place in a group.
-func slot(job *api.Job, group *api.TaskGroup, index int) string {
-	return fmt.Sprintf("allocation %s.%s[%d]", job.ID, group.Name, index)
+func (p *pass) slot(at place) string {
+	name := fmt.Sprintf("allocation %s.%s[%d]", p.job.ID, at.group.Name, at.index)
+	if at.node != nil {
+		name += " on node " + string(at.node.ID)
+	}
+	return name
 }

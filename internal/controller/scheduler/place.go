@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,35 +13,54 @@ import (
 	"github.com/berth-dev/berth/internal/fit"
 )
 
-// enough is how many fitting nodes are compared; the first found come from a
-// place in the fleet that differs from slot to slot.
-const enough = 8
+// Nodes that fit are compared, the first found from a place in the fleet that
+// differs from slot to slot.
+const (
+	enough = 8
+	// enoughToSpread is how many, where it matters what else they have.
+	enoughToSpread = 256
+)
 
 // place puts one instance of a group on a node, or says why none will do.
-func (p *pass) place(group *api.TaskGroup, index int, replaces api.AllocID, failures int) {
-	if p.fleet == nil {
-		p.fleet = newFleet(p.v)
-	}
-	subject := slot(p.job, group, index)
-	requests, reason := p.volumes(group)
+func (p *pass) place(at place, replaces api.AllocID, failures int, failing time.Time) {
+	subject := p.slot(at)
+	requests, reason := p.volumes(at.group)
 	if reason != "" {
 		p.plan.Wait(subject, reason, p.job.ModifyTime, time.Time{})
 		return
 	}
-	serial := p.job.Status.Serial + uint64(p.placed) + 1 //nolint:gosec // a small count
-	node, why := p.choose(group, requests, serial)
+	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
+	node, why := p.choose(at, requests, serial)
 	if node == nil {
 		p.plan.Wait(subject, why, p.job.ModifyTime, time.Time{})
 		return
 	}
+	attachments := p.attachments(requests, node.ID, serial)
+	if why := p.turn(attachments); why != "" {
+		p.plan.Wait(subject, why, p.job.ModifyTime, time.Time{})
+		return
+	}
+	alloc := &api.Allocation{ID: api.NewAllocID(p.job.UID, serial), JobID: p.job.ID, NodeID: node.ID, Resources: at.group.Resources()}
+	ports, _ := p.fleet.room(node, at.group, string(alloc.ID))
+	for i, port := range at.group.Ports {
+		alloc.Ports = append(alloc.Ports, api.AllocatedPort{Name: port.Name, Number: ports[i]})
+	}
 	p.plan.Add(&command.PlaceAllocation{
 		Namespace: p.job.Namespace, JobID: p.job.ID, JobUID: p.job.UID, Revision: p.job.Revision,
-		Serial: serial, Group: group.Name, Index: index,
+		Serial: serial, Group: at.group.Name, Index: at.index,
 		NodeID: node.ID, NodeEpoch: node.Status.Epoch,
-		Replaces: replaces, Failures: failures,
+		Replaces: replaces, Failures: failures, Failing: failing, Ports: ports,
 	})
-	p.placed++
-	p.fleet.take(node.ID, p.attachments(requests, node.ID, serial))
+	p.placed = append(p.placed, placement{at.group.Name, at.index, node.ID})
+	p.fleet.take(alloc, attachments)
+}
+
+// nodes is the fleet, read once in a pass.
+func (p *pass) nodes() *fleet {
+	if p.fleet == nil {
+		p.fleet = newFleet(p.v)
+	}
+	return p.fleet
 }
 
 // wanted is one volume request with the volume that it is for.
@@ -78,46 +98,94 @@ func (p *pass) attachments(requests []wanted, node api.NodeID, serial uint64) []
 	return all
 }
 
-// choose finds the least loaded of some nodes that fit. If none does, it says
-// how many nodes were turned down for which reason.
-func (p *pass) choose(group *api.TaskGroup, requests []wanted, serial uint64) (*api.Node, string) {
+// choose finds the best of some nodes that fit: the one that brings the
+// group's spread nearest to what was asked, then the least loaded. If none
+// fits, it says how many nodes were turned down for which reason.
+func (p *pass) choose(at place, requests []wanted, serial uint64) (*api.Node, string) {
+	if at.node != nil {
+		reason := p.rejects(at.node, at.group, requests, serial)
+		if reason != "" {
+			p.turnDown(at.group, at.node, reason)
+			return nil, reason
+		}
+		return at.node, ""
+	}
+	spreads := p.spreads(at.group)
+	limit := enough
+	if len(spreads) > 0 {
+		limit = enoughToSpread
+	}
 	reasons := map[string]int{}
 	var fitting []*api.Node
-	for node := range p.fleet.from(serial) {
-		if reason := p.rejects(node, group, requests, serial); reason != "" {
+	look := p.lookFor()
+	for node := range p.nodes().from(serial) {
+		if reason := p.rejects(node, at.group, requests, serial); reason != "" {
 			reasons[reason]++
+			look.turnDown(node, reason)
 			continue
 		}
-		if fitting = append(fitting, node); len(fitting) == enough {
+		if fitting = append(fitting, node); len(fitting) == limit {
 			break
 		}
 	}
-	if len(fitting) > 0 {
-		return slices.MinFunc(fitting, func(a, b *api.Node) int { return p.fleet.load(a.ID) - p.fleet.load(b.ID) }), ""
+	p.looked(at.group, look, len(fitting) > 0)
+	if len(fitting) == 0 {
+		return nil, summary(reasons)
 	}
+	over := p.shares(at.group, spreads, fitting)
+	return slices.MinFunc(fitting, func(a, b *api.Node) int {
+		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), p.fleet.load(a.ID)-p.fleet.load(b.ID))
+	}), ""
+}
+
+// told is how many reasons a summary tells.
+const told = 8
+
+// summary says how many nodes were turned down for which reason, the most
+// frequent first.
+func summary(reasons map[string]int) string {
 	if len(reasons) == 0 {
-		return nil, "the cluster has no nodes"
+		return "the cluster has no nodes"
 	}
 	var parts []string
-	for _, r := range slices.Sorted(maps.Keys(reasons)) {
-		if reasons[r] > 1 {
-			r = fmt.Sprintf("%s (%d nodes)", r, reasons[r])
+	others := 0
+	for i, r := range slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
+		return cmp.Or(reasons[b]-reasons[a], strings.Compare(a, b))
+	}) {
+		switch {
+		case i >= told:
+			others += reasons[r]
+		case reasons[r] > 1:
+			parts = append(parts, fmt.Sprintf("%s (%d nodes)", r, reasons[r]))
+		default:
+			parts = append(parts, r)
 		}
-		parts = append(parts, r)
 	}
-	return nil, "no node fits: " + strings.Join(parts, "; ")
+	if others > 0 {
+		parts = append(parts, fmt.Sprintf("and %d nodes more", others))
+	}
+	return "no node fits: " + strings.Join(parts, "; ")
 }
 
 // rejects says why a node will not do, or "". Where all nodes may have the
 // same reason, the reason names no node.
 func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, serial uint64) string {
 	if node.Status.State != api.NodeReady {
-		return fmt.Sprintf("node %s is %s", node.ID, node.Status.State)
+		return down(node)
+	}
+	if reason := p.lasting(node, group); reason != "" {
+		return reason
 	}
 	for i := range group.Tasks {
-		if reason := rejectsTask(node, &group.Tasks[i]); reason != "" {
-			return reason
+		if d := node.Status.Drivers[group.Tasks[i].Driver]; !d.Healthy {
+			return fmt.Sprintf("driver %s on node %s is not healthy: %s", group.Tasks[i].Driver, node.ID, d.Reason)
 		}
+	}
+	if reason := p.crowded(node, group); reason != "" {
+		return reason
+	}
+	if _, reason := p.nodes().room(node, group, string(api.NewAllocID(p.job.UID, serial))); reason != "" {
+		return reason
 	}
 	attachments := p.attachments(requests, node.ID, serial)
 	for i, w := range requests {
@@ -134,6 +202,9 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 	return p.fleet.full(node.ID, attachments)
 }
 
+// down says that a node is not ready.
+func down(node *api.Node) string { return fmt.Sprintf("node %s is %s", node.ID, node.Status.State) }
+
 // holdReason is fit.Hold for the holders of one volume.
 func holdReason(want *api.Attachment, holders []*api.Attachment) string {
 	holders = slices.DeleteFunc(holders, func(h *api.Attachment) bool {
@@ -145,15 +216,32 @@ func holdReason(want *api.Attachment, holders []*api.Attachment) string {
 	return ""
 }
 
-func rejectsTask(node *api.Node, task *api.Task) string {
-	driver, ok := node.Status.Drivers[task.Driver]
-	switch {
-	case !ok:
-		return fmt.Sprintf("node %s has no driver %s", node.ID, task.Driver)
-	case !driver.Healthy:
-		return fmt.Sprintf("driver %s on node %s is not healthy: %s", task.Driver, node.ID, driver.Reason)
-	case len(task.VolumeMounts) > 0 && !driver.MountsVolumes:
-		return fmt.Sprintf("driver %s cannot mount volumes", task.Driver)
+// lasting says why a node will not do for the group as long as it is what it
+// is, or "".
+func (p *pass) lasting(node *api.Node, group *api.TaskGroup) string {
+	for i := range group.Tasks {
+		task := &group.Tasks[i]
+		driver, ok := node.Status.Drivers[task.Driver]
+		switch {
+		case !ok:
+			return fmt.Sprintf("node %s has no driver %s", node.ID, task.Driver)
+		case driver.Healthy && len(task.VolumeMounts) > 0 && !driver.MountsVolumes:
+			return fmt.Sprintf("driver %s cannot mount volumes", task.Driver)
+		}
+	}
+	return p.excludes(node, group)
+}
+
+// excludes says which constraint a node does not meet, or "".
+func (p *pass) excludes(node *api.Node, group *api.TaskGroup) string {
+	all := slices.Concat(p.job.Spec.Constraints, group.Constraints)
+	for i := range group.Tasks {
+		all = append(all, group.Tasks[i].Constraints...)
+	}
+	for _, c := range all {
+		if reason := fit.Constraint(node, c); reason != "" {
+			return reason
+		}
 	}
 	return ""
 }

@@ -28,12 +28,18 @@ func (Controller) Name() string { return "scheduler" }
 
 const (
 	jobKey       = "job/"
+	healthKey    = "health/"
 	operationKey = "operation/"
 )
 
 // JobKey is the key of a job.
 func JobKey(ns api.NamespaceID, id api.JobID) controller.Key {
 	return controller.Key(jobKey + string(ns) + "/" + string(id))
+}
+
+// HealthKey is the key of a job whose newest revision is being watched.
+func HealthKey(ns api.NamespaceID, id api.JobID) controller.Key {
+	return controller.Key(healthKey + string(ns) + "/" + string(id))
 }
 
 // OperationKey is the key of an operation that waits for an agent.
@@ -54,6 +60,11 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 				return
 			}
 		}
+		for job := range v.UnstableJobs() {
+			if !yield(HealthKey(job.Namespace, job.ID)) {
+				return
+			}
+		}
 	}
 }
 
@@ -62,9 +73,12 @@ func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (cont
 	if id, ok := strings.CutPrefix(string(k), operationKey); ok {
 		return assign(v, now, api.OperationID(id)), nil
 	}
-	if name, ok := strings.CutPrefix(string(k), jobKey); ok {
-		if ns, id, ok := strings.Cut(name, "/"); ok {
-			return reconcileJob(v, now, api.NamespaceID(ns), api.JobID(id)), nil
+	for prefix, reconcile := range map[string]func(state.View, time.Time, api.NamespaceID, api.JobID) controller.Plan{
+		jobKey: reconcileJob, healthKey: reconcileHealth,
+	} {
+		name, is := strings.CutPrefix(string(k), prefix)
+		if ns, id, ok := strings.Cut(name, "/"); is && ok {
+			return reconcile(v, now, api.NamespaceID(ns), api.JobID(id)), nil
 		}
 	}
 	return controller.Plan{}, fmt.Errorf("key %q names no job and no operation", k)

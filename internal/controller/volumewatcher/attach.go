@@ -16,13 +16,14 @@ func (p *pass) attach(claimed []*api.Attachment) {
 		p.wait(claimed, "waits for operation %s", p.pub.Status.Operation)
 	case p.pub.Status.Outcome == api.OutcomePublished:
 		if p.readOnlyInTheWay(claimed) {
+			p.makeWay(claimed)
 			return
 		}
 		for _, a := range claimed {
 			p.advance(a, api.ControllerPublished, false)
 		}
 	case !plugin.Known():
-		p.wait(claimed, "no node runs plugin %s", p.pub.PluginID)
+		p.wait(claimed, "%s", plugin.Unknown())
 	case plugin.ControllerMissing():
 		p.wait(claimed, "plugin %s has a controller service, and no node runs a controller instance of it", p.pub.PluginID)
 	case !plugin.Attaches() && p.pub.Status.Outcome == api.OutcomeNone:
@@ -34,14 +35,21 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	}
 }
 
-// readOnlyInTheWay waits if the provider has the volume attached read-only and
-// somebody wants to write: it must be detached by its readers first.
+// readOnlyInTheWay reports whether the provider has the volume attached
+// read-only and somebody wants to write.
 func (p *pass) readOnlyInTheWay(claimed []*api.Attachment) bool {
-	if !p.pub.Status.ReadOnly || !slices.ContainsFunc(claimed, (*api.Attachment).Writes) {
-		return false
+	return p.pub.Status.ReadOnly && slices.ContainsFunc(claimed, (*api.Attachment).Writes)
+}
+
+// makeWay has the volume detached as soon as no reader on the node uses it;
+// then it is attached again for writing. Who has not begun waits, also to read:
+// else the writer's turn might never come.
+func (p *pass) makeWay(claimed []*api.Attachment) {
+	if len(claimed) < len(p.holders) || p.pub.Status.Staged {
+		p.wait(claimed, "volume %s is attached to node %s read-only, until its readers there are gone", p.vol.ID, p.pub.NodeID)
+		return
 	}
-	p.wait(claimed, "volume %s is attached to node %s read-only, until its readers there are gone", p.vol.ID, p.pub.NodeID)
-	return true
+	p.unpublish(claimed)
 }
 
 // publish opens the operation, once the node's name at the provider is known.
@@ -58,15 +66,32 @@ func (p *pass) publish(claimed []*api.Attachment, plugin fit.Plugin) {
 		p.wait(claimed, "plugin %s has not told its name for node %s", p.pub.PluginID, p.pub.NodeID)
 		return
 	}
+	// Whoever writes needs the most.
 	first := claimed[0]
-	reader := func(a *api.Attachment) bool { return !a.Writes() }
-	everybodyReads := !slices.ContainsFunc(p.holders, (*api.Attachment).Writes) && slices.ContainsFunc(claimed, reader)
-	p.open(api.OperationPublish, api.OperationRequest{Publish: &api.PublishRequest{
+	if i := slices.IndexFunc(claimed, (*api.Attachment).Writes); i >= 0 {
+		first = claimed[i]
+	}
+	everybodyReads := !slices.ContainsFunc(p.holders, (*api.Attachment).Writes)
+	request := &api.PublishRequest{
 		ExternalID:     p.vol.Status.ExternalID,
 		ExternalNodeID: instance.ExternalNodeID,
 		Capability:     api.Capability{AccessMode: first.AccessMode, AttachmentMode: first.AttachmentMode},
 		MountOptions:   p.vol.Spec.MountOptions,
 		ReadOnly:       everybodyReads && plugin.Can(api.CapPublishReadonly),
 		Context:        p.vol.Status.Context,
-	}})
+	}
+	if p.pub.MayBeAttached() && !p.asked(request) {
+		p.unpublish(claimed)
+		return
+	}
+	p.open(api.OperationPublish, api.OperationRequest{Publish: request})
+}
+
+// asked reports whether the provider was asked for the same before. Asked for
+// something else while it has the volume attached, it must answer
+// ALREADY_EXISTS (CSI, ControllerPublishVolume Errors); and what is attached
+// under another name of the node would never be detached.
+func (p *pass) asked(r *api.PublishRequest) bool {
+	s := p.pub.Status
+	return s.ExternalNodeID == r.ExternalNodeID && s.ReadOnly == r.ReadOnly && s.Capability == r.Capability
 }

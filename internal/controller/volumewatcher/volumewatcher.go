@@ -51,6 +51,7 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 // pass is one reconciliation of one publication.
 type pass struct {
 	v       state.View
+	now     time.Time
 	vol     *api.Volume
 	pub     *api.Publication
 	holders []*api.Attachment
@@ -58,7 +59,7 @@ type pass struct {
 }
 
 // Reconcile implements controller.Controller.
-func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (controller.Plan, error) {
+func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
 	parts := strings.Split(string(k), "/")
 	if len(parts) != 3 {
 		return controller.Plan{}, fmt.Errorf("key %q names no publication", k)
@@ -66,6 +67,7 @@ func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (contro
 	ns, id, node := api.NamespaceID(parts[0]), api.VolumeID(parts[1]), api.NodeID(parts[2])
 	p := &pass{
 		v:       v,
+		now:     now,
 		vol:     v.Volume(ns, id),
 		pub:     v.Publication(ns, id, node),
 		holders: slices.Collect(v.NodeHolders(ns, id, node)),
@@ -118,9 +120,13 @@ func (p *pass) advance(a *api.Attachment, to api.AttachmentState, skipped bool) 
 
 // wait notes for every one of the attachments what it waits for.
 func (p *pass) wait(attachments []*api.Attachment, format string, args ...any) {
+	p.waitUntil(time.Time{}, attachments, format, args...)
+}
+
+// waitUntil is wait, and looks again at some time.
+func (p *pass) waitUntil(next time.Time, attachments []*api.Attachment, format string, args ...any) {
 	for _, a := range attachments {
-		p.plan.Wait(fmt.Sprintf("attachment %s/%s", a.AllocID.Short(), a.Name),
-			fmt.Sprintf(format, args...), a.ModifyTime, time.Time{})
+		p.plan.Wait(fmt.Sprintf("attachment %s/%s", a.AllocID.Short(), a.Name), fmt.Sprintf(format, args...), a.ModifyTime, next)
 	}
 }
 

@@ -1,12 +1,13 @@
-// Package filesystem makes file systems on block devices and finds out what a
-// device already holds. The work is done by the system's own programs: mkfs
-// and blkid.
+// Package filesystem makes file systems on block devices, grows and freezes
+// them, finds out what a device already holds, and makes subvolumes of btrfs.
+// The work is done by the system's own programs: mkfs, blkid and their like.
 //
 // It owns what the driver knows about kinds of file systems. It never mounts,
 // and never decides whether a device may be formatted.
 //
 // Invariant: a program that was started does not outlive the driver, so a
-// killed driver leaves no mkfs behind that writes to a device.
+// killed driver leaves no mkfs behind that writes to a device. The one that
+// does, the guard of a frozen file system, outlives it to thaw.
 package filesystem
 
 import (
@@ -29,12 +30,13 @@ type Type string
 
 // The types that the driver makes.
 const (
-	Ext4 Type = "ext4"
-	XFS  Type = "xfs"
+	Ext4  Type = "ext4"
+	XFS   Type = "xfs"
+	Btrfs Type = "btrfs"
 )
 
 // Types lists them, the default first.
-func Types() []Type { return []Type{Ext4, XFS} }
+func Types() []Type { return []Type{Ext4, XFS, Btrfs} }
 
 // MinSize is the smallest device on which the type is made, in bytes.
 func (t Type) MinSize() int64 {
@@ -46,6 +48,9 @@ func (t Type) MinSize() int64 {
 	case XFS:
 		// mkfs.xfs refuses less since xfsprogs 5.19.
 		return 300 << 20
+	case Btrfs:
+		// mkfs.btrfs makes smaller ones, which the kernel then refuses to grow.
+		return 256 << 20
 	}
 	return 0
 }
@@ -65,6 +70,8 @@ func (t Type) arguments(device, uuid string, again bool) []string {
 			args = append(args, "-f") // without it, mkfs.xfs spares what it finds
 		}
 		return append(args, device)
+	case Btrfs:
+		return []string{"-q", "-U", uuid, device} // what it would find was wiped
 	}
 	return nil
 }
@@ -85,10 +92,14 @@ func (e *MissingError) Error() string {
 // packages says where a program comes from.
 func packages(program string) string {
 	switch program {
-	case "mkfs.xfs":
+	case "mkfs.xfs", "xfs_growfs":
 		return "xfsprogs"
-	case "mkfs.ext4":
+	case "mkfs.ext4", "resize2fs", "e2fsck":
 		return "e2fsprogs"
+	case "mkfs.btrfs", "btrfs":
+		return "btrfs-progs"
+	case "cp":
+		return "coreutils"
 	}
 	return "util-linux"
 }
@@ -128,6 +139,12 @@ func (t Tools) find(program string) (string, error) {
 // Make makes a file system. again says that the device is known to hold an
 // unfinished one of the driver's own.
 func (t Tools) Make(ctx context.Context, fs Type, device, uuid string, again bool) error {
+	if again && fs == Btrfs {
+		// It insists on a UUID that no device has, and this one has it.
+		if _, err := t.run(ctx, "wipefs", "--all", "--quiet", device); err != nil {
+			return fmt.Errorf("make %s on %s: %w", fs, device, err)
+		}
+	}
 	if _, err := t.run(ctx, fs.program(), fs.arguments(device, uuid, again)...); err != nil {
 		return fmt.Errorf("make %s on %s: %w", fs, device, err)
 	}
@@ -155,8 +172,7 @@ func (t Tools) Probe(ctx context.Context, device string) (Found, error) {
 		return Found{}, fmt.Errorf("probe %s: %w", device, err)
 	}
 	out, err := t.run(ctx, "blkid", "-p", "-o", "export", device)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		switch {
 		case exit.ExitCode() == blkidNothing && len(exit.Stderr) == 0:
 			return Found{}, nil

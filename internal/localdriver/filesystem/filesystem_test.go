@@ -2,6 +2,8 @@ package filesystem_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +18,13 @@ import (
 	"github.com/berth-dev/berth/internal/localdriver/loop"
 )
 
-const uuid = "0758f780-f2df-4052-b67d-0a788d7a5318"
+// uuidOf is one that no other test has: mkfs.btrfs looks for it on all devices.
+func uuidOf(t *testing.T) string {
+	t.Helper()
+	sum := sha256.Sum256([]byte(t.Name()))
+	digits := hex.EncodeToString(sum[:])
+	return digits[:8] + "-" + digits[8:12] + "-4" + digits[12:15] + "-8" + digits[15:18] + "-" + digits[18:30]
+}
 
 // device is a loop device with a new image of the size behind it.
 func device(t *testing.T, size int64) string {
@@ -29,7 +37,7 @@ func device(t *testing.T, size int64) string {
 	if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	d, err := loop.Attach(image)
+	d, err := loop.Attach(image, loop.User)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +59,8 @@ func check(t *testing.T, fs filesystem.Type, device string) {
 		run(t, "fsck.ext4", "-n", "-f", device)
 	case filesystem.XFS:
 		run(t, "xfs_repair", "-n", device)
+	case filesystem.Btrfs:
+		run(t, "btrfs", "check", device)
 	}
 }
 
@@ -72,11 +82,11 @@ func TestMake_SmallestSizeIsEnough(t *testing.T) {
 			if diff := cmp.Diff(filesystem.Found{}, probe(t, path)); diff != "" {
 				t.Errorf("an empty device holds something (-want +got):\n%s", diff)
 			}
-			if err := filesystem.SystemTools().Make(t.Context(), fs, path, uuid, false); err != nil {
+			if err := filesystem.SystemTools().Make(t.Context(), fs, path, uuidOf(t), false); err != nil {
 				t.Fatal(err)
 			}
 			check(t, fs, path)
-			if diff := cmp.Diff(filesystem.Found{What: string(fs), UUID: uuid}, probe(t, path)); diff != "" {
+			if diff := cmp.Diff(filesystem.Found{What: string(fs), UUID: uuidOf(t)}, probe(t, path)); diff != "" {
 				t.Errorf("the device holds something else (-want +got):\n%s", diff)
 			}
 		})
@@ -91,7 +101,7 @@ func TestMake_AgainGoesOverAnUnfinishedOne(t *testing.T) {
 			path := device(t, fs.MinSize())
 			tools := filesystem.SystemTools()
 			for _, again := range []bool{false, true} {
-				if err := tools.Make(t.Context(), fs, path, uuid, again); err != nil {
+				if err := tools.Make(t.Context(), fs, path, uuidOf(t), again); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -105,10 +115,10 @@ func TestMake_XFSSparesWhatItFinds(t *testing.T) {
 	t.Parallel()
 	path := device(t, filesystem.XFS.MinSize())
 	tools := filesystem.SystemTools()
-	if err := tools.Make(t.Context(), filesystem.Ext4, path, uuid, false); err != nil {
+	if err := tools.Make(t.Context(), filesystem.Ext4, path, uuidOf(t), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := tools.Make(t.Context(), filesystem.XFS, path, uuid, false); err == nil {
+	if err := tools.Make(t.Context(), filesystem.XFS, path, uuidOf(t), false); err == nil {
 		t.Error("mkfs.xfs went over an ext4")
 	}
 	check(t, filesystem.Ext4, path)
@@ -152,7 +162,7 @@ func TestProbe_ComplaintOfBlkidIsAnErrorAndNotEmpty(t *testing.T) {
 		"echo error: read failed >&2; exit 2":    false,
 		"exit 4":                                 false,
 		"kill -9 $$":                             false,
-		"echo TYPE=ext4; echo UUID=" + uuid:      false,
+		"echo TYPE=ext4; echo UUID=" + uuidOf(t): false,
 		"exit 8":                                 false,
 		"echo PTTYPE=dos; echo PTUUID=1234abcd":  false,
 		"echo something; echo that; echo is new": false,
@@ -207,7 +217,7 @@ func fake(t *testing.T, name, script string) string {
 func TestMake_FailureCarriesTheComplaint(t *testing.T) {
 	t.Parallel()
 	tools := filesystem.Tools{Dirs: []string{fake(t, "mkfs.ext4", "echo device is on fire >&2; echo usage >&2; exit 3")}}
-	err := tools.Make(t.Context(), filesystem.Ext4, "/dev/none", uuid, false)
+	err := tools.Make(t.Context(), filesystem.Ext4, "/dev/none", uuidOf(t), false)
 	if err == nil || !strings.Contains(err.Error(), "device is on fire") || strings.Contains(err.Error(), "usage") {
 		t.Errorf("error is %v, want the first line of the complaint", err)
 	}
@@ -218,7 +228,7 @@ func TestMake_CancelEndsTheProgram(t *testing.T) {
 	tools := filesystem.Tools{Dirs: []string{fake(t, "mkfs.ext4", "exec sleep 1000")}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- tools.Make(ctx, filesystem.Ext4, "/dev/none", uuid, false) }()
+	go func() { ended <- tools.Make(ctx, filesystem.Ext4, "/dev/none", uuidOf(t), false) }()
 	cancel()
 	if err := <-ended; err == nil {
 		t.Error("a cancelled mkfs succeeded")

@@ -6,10 +6,11 @@
 // and a device is known by the inode behind it, never by a name or a number
 // that another process may have been given meanwhile.
 //
-// Invariant: every device is attached with LO_FLAGS_AUTOCLEAR, so the kernel
-// itself detaches it when the last opener or mount lets go. A process that is
-// killed between attaching and mounting leaves nothing behind, and an unmount
-// by anybody frees the device.
+// Invariant: a device that is to be mounted is attached with
+// LO_FLAGS_AUTOCLEAR, so the kernel itself detaches it when the last opener or
+// mount lets go. A process that is killed between attaching and mounting leaves
+// nothing behind, and an unmount by anybody frees the device. Only what is
+// handed out as a block device stays attached until Release.
 package loop
 
 import (
@@ -30,6 +31,10 @@ const (
 	devices = "/dev"
 	// table lists the devices that are attached, without opening any.
 	table = "/sys/block/loop*/loop/backing_file"
+
+	// deletedMark is what the kernel writes behind the name of a file that is
+	// there no more.
+	deletedMark = " (deleted)"
 
 	// attempts bounds the race for a free device with other processes.
 	attempts = 64
@@ -64,13 +69,35 @@ func (d *Device) Sync() error {
 	return nil
 }
 
-// Find opens the device that the image is attached to. An image that does not
-// exist is not attached.
+// Resize gives the device the size that its image has become.
+func (d *Device) Resize() error {
+	if err := unix.IoctlSetInt(int(d.file.Fd()), unix.LOOP_SET_CAPACITY, 0); err != nil {
+		return fmt.Errorf("resize %s: %w", d.Path, err)
+	}
+	return nil
+}
+
+// SetReadOnly makes the kernel refuse writes through the device, or take them.
+// What is open for writing already stays so.
+func (d *Device) SetReadOnly(on bool) error {
+	value := 0
+	if on {
+		value = 1
+	}
+	if err := unix.IoctlSetPointerInt(int(d.file.Fd()), unix.BLKROSET, value); err != nil {
+		return fmt.Errorf("make %s read-only (%v): %w", d.Path, on, err)
+	}
+	return nil
+}
+
+// Find opens the device that the image is attached to. An image that was
+// removed behind the driver's back may still be: the kernel keeps it until the
+// device is detached, and shows its name.
 func Find(image string) (d *Device, found bool, err error) {
 	var want unix.Stat_t
-	if err := unix.Stat(image, &want); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return nil, false, nil
-	} else if err != nil {
+	err = unix.Stat(image, &want)
+	removed := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+	if err != nil && !removed {
 		return nil, false, fmt.Errorf("look at image %s: %w", image, err)
 	}
 	attached, err := filepath.Glob(table)
@@ -81,6 +108,9 @@ func Find(image string) (d *Device, found bool, err error) {
 	// those are opened that can be ours by the end of their path. The start
 	// differs where the driver runs under another root.
 	tail := filepath.Join(filepath.Base(filepath.Dir(image)), filepath.Base(image))
+	if removed {
+		tail = image + deletedMark
+	}
 	for _, entry := range attached {
 		backing, err := os.ReadFile(entry)
 		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(backing)), tail) {
@@ -93,7 +123,7 @@ func Find(image string) (d *Device, found bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		if d.backedBy(&want) {
+		if removed || d.backedBy(&want) {
 			return d, true, nil
 		}
 		_ = d.Close()
@@ -101,9 +131,20 @@ func Find(image string) (d *Device, found bool, err error) {
 	return nil, false, nil
 }
 
+// Holder is what keeps a device attached.
+type Holder int
+
+// The holders.
+const (
+	// User: whoever has it open or mounted; the kernel detaches it with the last.
+	User Holder = iota
+	// Nobody: it stays attached until Release, open or not.
+	Nobody
+)
+
 // Attach attaches the image to a free device. The caller has made sure that it
 // is not attached yet: two devices on one image would corrupt it.
-func Attach(image string) (*Device, error) {
+func Attach(image string, holder Holder) (*Device, error) {
 	backing, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open image: %w", err)
@@ -123,7 +164,11 @@ func Attach(image string) (*Device, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = d.configure(backing)
+		err = d.configure(backing, holder)
+		if err == nil {
+			// Read-only is the device's, and outlives what it was attached to.
+			err = d.SetReadOnly(false)
+		}
 		if err == nil {
 			return d, nil
 		}
@@ -148,7 +193,8 @@ func Release(ctx context.Context, image string) error {
 		if err != nil || !found {
 			return err
 		}
-		if err := d.detach(); err != nil {
+		// The next image on the device may be another program's.
+		if err := errors.Join(d.SetReadOnly(false), d.detach()); err != nil {
 			return err
 		}
 		if d, found, err = Find(image); err != nil || !found {
@@ -191,10 +237,10 @@ func (d *Device) backedBy(image *unix.Stat_t) bool {
 
 // configure attaches in one step (LOOP_CONFIGURE, Linux 5.8), so there is no
 // moment at which a device is attached without its flags.
-func (d *Device) configure(backing *os.File) error {
-	config := unix.LoopConfig{
-		Fd:   uint32(backing.Fd()),
-		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR},
+func (d *Device) configure(backing *os.File, holder Holder) error {
+	config := unix.LoopConfig{Fd: uint32(backing.Fd())} //nolint:gosec // a descriptor is small
+	if holder == User {
+		config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
 	}
 	// For people who run losetup; the kernel itself does not use the name.
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], backing.Name())

@@ -30,7 +30,7 @@ func image(t *testing.T) string {
 
 func attach(t *testing.T, path string) *loop.Device {
 	t.Helper()
-	d, err := loop.Attach(path)
+	d, err := loop.Attach(path, loop.User)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestAttach_ManyAtOnceGetDevicesOfTheirOwn(t *testing.T) {
 	for range 12 { // more than the devices that are there from boot
 		path := image(t)
 		wg.Go(func() {
-			d, err := loop.Attach(path)
+			d, err := loop.Attach(path, loop.User)
 			if err != nil {
 				t.Error(err)
 				return
@@ -203,7 +203,7 @@ func TestAttach_ManyAtOnceGetDevicesOfTheirOwn(t *testing.T) {
 
 func TestAttach_MissingImageIsAnError(t *testing.T) {
 	t.Parallel()
-	if _, err := loop.Attach(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := loop.Attach(filepath.Join(t.TempDir(), "missing"), loop.User); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Attach: %v, want %v", err, os.ErrNotExist)
 	}
 }

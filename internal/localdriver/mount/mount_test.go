@@ -28,7 +28,7 @@ func dirs(t *testing.T, names ...string) string {
 	t.Cleanup(func() {
 		for range 20 {
 			for _, point := range read(t).Below(top) {
-				unix.Unmount(point, unix.MNT_DETACH)
+				_ = unix.Unmount(point, unix.MNT_DETACH)
 			}
 		}
 	})

@@ -77,7 +77,7 @@ func lookup(word string) (flag, bool) {
 // mount this file system here are refused.
 func Parse(flags []string) (Options, error) {
 	var o Options
-	for _, word := range strings.Split(strings.Join(flags, ","), ",") {
+	for word := range strings.SplitSeq(strings.Join(flags, ","), ",") {
 		f, known := lookup(word)
 		switch {
 		case known:
@@ -145,7 +145,7 @@ func (o Options) Bound(p Options) uintptr {
 // count only where they were asked for, because the kernel has a default.
 func Matches(m *mountinfo.Info, flags uintptr) bool {
 	var has uintptr
-	for _, word := range strings.Split(m.Options, ",") {
+	for word := range strings.SplitSeq(m.Options, ",") {
 		if f, known := lookup(word); known {
 			has |= f.set
 		}

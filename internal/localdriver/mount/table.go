@@ -31,12 +31,18 @@ func Read() (Table, error) {
 // value is shown by no mount.
 type Origin struct {
 	Major, Minor int
+	// Source replaces the numbers where they are not the device's own: btrfs
+	// has numbers that belong to no device.
+	Source string
 	// Root is the path inside the file system, "/" for all of it.
 	Root string
 }
 
 // Device is the origin of a mount of a whole block device.
 func Device(major, minor int) Origin { return Origin{Major: major, Minor: minor, Root: "/"} }
+
+// BtrfsDevice is the origin of a mount of the whole btrfs on a block device.
+func BtrfsDevice(path string) Origin { return Origin{Source: path, Root: "/"} }
 
 // OriginOf says what a bind mount of the directory would show. path is
 // absolute and free of symbolic links.
@@ -60,12 +66,23 @@ func (t Table) OriginOf(path string) (Origin, error) {
 
 // Shows reports whether the mount shows exactly the origin.
 func (o Origin) Shows(m *mountinfo.Info) bool {
-	return o.Root != "" && m.Major == o.Major && m.Minor == o.Minor && m.Root == o.Root
+	return o.on(m) && m.Root == o.Root
 }
 
 // Holds reports whether the mount shows the origin or a part of it.
 func (o Origin) Holds(m *mountinfo.Info) bool {
-	return o.Root != "" && m.Major == o.Major && m.Minor == o.Minor && Within(m.Root, o.Root)
+	return o.on(m) && Within(m.Root, o.Root)
+}
+
+// on reports whether the mount is of the origin's file system.
+func (o Origin) on(m *mountinfo.Info) bool {
+	switch {
+	case o.Root == "":
+		return false
+	case o.Source != "":
+		return m.FSType == "btrfs" && m.Source == o.Source
+	}
+	return m.Major == o.Major && m.Minor == o.Minor
 }
 
 // Of lists the mounts that show the origin or a part of it.

@@ -1,4 +1,4 @@
-// Package record keeps what the local driver knows of its volumes: one JSON
+// Package record keeps what the local driver knows of its volumes and snapshots: one JSON
 // file for each, and the names by which a volume is called.
 //
 // It owns the shape of a record and the way it reaches the disk. It never
@@ -6,5 +6,5 @@
 //
 // Invariant: after a crash at any moment a record is there as it was before
 // the last Put or as it was after, never in between. A record that cannot be
-// read harms only its own volume, and is never overwritten.
+// read harms only what it is about, and is never overwritten.
 package record

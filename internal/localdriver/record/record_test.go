@@ -20,16 +20,20 @@ func idOf(name string) string {
 
 // full is a record in which every field is set.
 func full() record.Volume {
-	use := record.Use{AccessMode: "SINGLE_NODE_MULTI_WRITER", FSType: "xfs", MountFlags: []string{"noatime", "nodev"}}
+	use := record.Use{AccessMode: "SINGLE_NODE_MULTI_WRITER", FSType: "xfs", MountFlags: []string{"noatime", "nodev"}, Group: "1000"}
 	return record.Volume{
-		ID:         idOf("pg"),
-		Name:       "pg",
-		State:      record.Ready,
-		Content:    record.Image,
-		Capacity:   300 << 20,
-		FileSystem: &record.FileSystem{Type: "xfs", UUID: "0758f780-f2df-4052-b67d-0a788d7a5318", Formatted: true},
-		BootID:     "b1",
-		Staging:    &record.Staging{Path: "/run/staging", Use: use},
+		ID:    idOf("pg"),
+		Name:  "pg",
+		State: record.Ready,
+		Body: record.Body{
+			Content:    record.Image,
+			Capacity:   300 << 20,
+			FileSystem: &record.FileSystem{Type: "xfs", UUID: "0758f780-f2df-4052-b67d-0a788d7a5318", Formatted: true, Grow: true},
+		},
+		Source:  &record.Source{Snapshot: idOf("nightly")},
+		Frozen:  true,
+		BootID:  "b1",
+		Staging: &record.Staging{Path: "/run/staging", Use: use},
 		Publications: map[string]record.Publication{
 			"/run/a": {Use: use},
 			"/run/b": {ReadOnly: true, Use: use},
@@ -38,12 +42,12 @@ func full() record.Volume {
 }
 
 func directory(name string) record.Volume {
-	return record.Volume{ID: idOf(name), Name: name, State: record.Ready, Content: record.Directory, BootID: "b1"}
+	return record.Volume{ID: idOf(name), Name: name, State: record.Ready, Body: record.Body{Content: record.Directory}, BootID: "b1"}
 }
 
-func open(t *testing.T, dir string) *record.Store {
+func open(t *testing.T, dir string) *record.Store[record.Volume] {
 	t.Helper()
-	s, err := record.Open(dir)
+	s, err := record.Open[record.Volume](dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +130,7 @@ func TestStore_RemovedRecordIsGoneAfterReopening(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, s := range []*record.Store{s, open(t, dir)} {
+	for _, s := range []*record.Store[record.Volume]{s, open(t, dir)} {
 		if _, err := s.Get(record.KeyOf("pg")); !errors.Is(err, record.ErrNotFound) {
 			t.Errorf("Get of a removed record: %v, want %v", err, record.ErrNotFound)
 		}

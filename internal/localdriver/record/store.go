@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +14,8 @@ import (
 	"sync"
 )
 
-// ErrNotFound is answered for a volume that has no record.
-var ErrNotFound = errors.New("no such volume")
+// ErrNotFound is answered for what has no record.
+var ErrNotFound = errors.New("no such record")
 
 // format is the version of the file's shape. A record with a higher one was
 // written by a newer driver and is left alone.
@@ -25,30 +26,31 @@ const (
 	temporary = ".tmp"
 )
 
-// file is a record as it lies on the disk.
-type file struct {
-	Format int `json:"format"`
-	Volume
+// Record is what a store holds: Volume or Snapshot.
+type Record[T any] interface {
+	ident() string
+	check() error
+	Clone() T
 }
 
-// Store holds the records. It is safe for concurrent use; two writers of one
-// volume are kept apart by the caller.
-type Store struct {
+// Store holds the records of one noun. It is safe for concurrent use; two
+// writers of one record are kept apart by the caller.
+type Store[T Record[T]] struct {
 	dir string
 
 	mu      sync.Mutex
-	volumes map[Key]Volume
+	records map[Key]T
 	broken  map[Key]error
 }
 
 // Open reads every record in dir, which must exist. Only one process may have
 // a directory open.
-func Open(dir string) (*Store, error) {
+func Open[T Record[T]](dir string) (*Store[T], error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
-	s := &Store{dir: dir, volumes: map[Key]Volume{}, broken: map[Key]error{}}
+	s := &Store[T]{dir: dir, records: map[Key]T{}, broken: map[Key]error{}}
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasSuffix(name, temporary) {
@@ -62,74 +64,79 @@ func Open(dir string) (*Store, error) {
 		if !ok || !strings.HasSuffix(name, suffix) {
 			continue
 		}
-		v, err := s.read(key)
+		rec, err := s.read(key)
 		if err != nil {
 			s.broken[key] = fmt.Errorf("read record %s: %w", s.path(key), err)
 			continue
 		}
-		s.volumes[key] = v
+		s.records[key] = rec
 	}
 	return s, nil
 }
 
-func (s *Store) path(key Key) string { return filepath.Join(s.dir, string(key)+suffix) }
+func (s *Store[T]) path(key Key) string { return filepath.Join(s.dir, string(key)+suffix) }
 
-func (s *Store) read(key Key) (Volume, error) {
+func (s *Store[T]) read(key Key) (T, error) {
+	var rec, none T
 	data, err := os.ReadFile(s.path(key))
 	if err != nil {
-		return Volume{}, err
+		return none, err
 	}
-	var f file
-	if err := json.Unmarshal(data, &f); err != nil {
-		return Volume{}, err
+	var head struct{ Format int }
+	if err := json.Unmarshal(data, &head); err != nil {
+		return none, err
 	}
-	if f.Format != format {
-		return Volume{}, fmt.Errorf("its format is %d, this driver knows %d", f.Format, format)
+	if head.Format != format {
+		return none, fmt.Errorf("its format is %d, this driver knows %d", head.Format, format)
 	}
-	if id, ok := ParseID(f.ID); !ok || id.Key != key {
-		return Volume{}, fmt.Errorf("it is about volume %q", f.ID)
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return none, err
 	}
-	return f.Volume, f.check()
+	if id, ok := ParseID(rec.ident()); !ok || id.Key != key {
+		return none, fmt.Errorf("it is about %q", rec.ident())
+	}
+	return rec, rec.check()
 }
 
 // Get is a copy of a record. The error is ErrNotFound, or says why the record
 // cannot be read.
-func (s *Store) Get(key Key) (Volume, error) {
+func (s *Store[T]) Get(key Key) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var none T
 	if err := s.broken[key]; err != nil {
-		return Volume{}, err
+		return none, err
 	}
-	v, ok := s.volumes[key]
+	rec, ok := s.records[key]
 	if !ok {
-		return Volume{}, ErrNotFound
+		return none, ErrNotFound
 	}
-	return v.Clone(), nil
+	return rec.Clone(), nil
 }
 
 // List is a copy of all records that can be read, in the order of their keys.
-func (s *Store) List() []Volume {
+func (s *Store[T]) List() []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]Volume, 0, len(s.volumes))
-	for _, key := range slices.Sorted(maps.Keys(s.volumes)) {
-		list = append(list, s.volumes[key].Clone())
+	list := make([]T, 0, len(s.records))
+	for _, key := range slices.Sorted(maps.Keys(s.records)) {
+		list = append(list, s.records[key].Clone())
 	}
 	return list
 }
 
 // Broken are the records that cannot be read, and why.
-func (s *Store) Broken() map[Key]error {
+func (s *Store[T]) Broken() map[Key]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.broken)
 }
 
 // Put writes a record. When it returns nil, the record survives a power cut.
-func (s *Store) Put(v Volume) error {
-	id, ok := ParseID(v.ID)
+func (s *Store[T]) Put(rec T) error {
+	id, ok := ParseID(rec.ident())
 	if !ok {
-		return fmt.Errorf("write record: %q is no volume id", v.ID)
+		return fmt.Errorf("write record: %q is no id", rec.ident())
 	}
 	s.mu.Lock()
 	err := s.broken[id.Key]
@@ -137,17 +144,17 @@ func (s *Store) Put(v Volume) error {
 	if err != nil {
 		return err
 	}
-	if err := s.write(id.Key, v); err != nil {
-		return fmt.Errorf("write record of volume %s: %w", v.ID, err)
+	if err := s.write(id.Key, rec); err != nil {
+		return fmt.Errorf("write record of %s: %w", id, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.volumes[id.Key] = v.Clone()
+	s.records[id.Key] = rec.Clone()
 	return nil
 }
 
-func (s *Store) write(key Key, v Volume) error {
-	data, err := json.MarshalIndent(file{Format: format, Volume: v}, "", "  ")
+func (s *Store[T]) write(key Key, rec T) error {
+	data, err := encode(rec)
 	if err != nil {
 		return err
 	}
@@ -157,7 +164,7 @@ func (s *Store) write(key Key, v Volume) error {
 		return err
 	}
 	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(unfinished, s.path(key)); err != nil {
@@ -166,9 +173,20 @@ func (s *Store) write(key Key, v Volume) error {
 	return SyncDir(s.dir)
 }
 
-// Remove forgets a volume, for good once it returns nil. Forgetting what is
+// encode is a record as it lies on the disk: its fields, behind the format.
+func encode(rec any) ([]byte, error) {
+	fields, err := json.Marshal(rec)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, fmt.Appendf(nil, `{"format":%d,%s`, format, fields[1:]), "", "  ")
+	return out.Bytes(), err
+}
+
+// Remove forgets a record, for good once it returns nil. Forgetting what is
 // not known is no error.
-func (s *Store) Remove(key Key) error {
+func (s *Store[T]) Remove(key Key) error {
 	err := os.Remove(s.path(key))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record: %w", err)
@@ -178,7 +196,7 @@ func (s *Store) Remove(key Key) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.volumes, key)
+	delete(s.records, key)
 	return nil
 }
 

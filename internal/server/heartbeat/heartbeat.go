@@ -2,9 +2,9 @@
 // leader's memory: heartbeats stay out of the log, and only a change of mind
 // about a node goes there.
 //
-// It never decides what a silent node means for its volumes. Invariant: a
-// node's lease starts anew with every leadership, so that a new leader calls
-// no node down that it had no time to hear of.
+// It never decides what a silent node means for its volumes. Invariant: the
+// lease of a node that is ready starts anew with every leadership, so that a new
+// leader calls no node down that it had no time to hear of.
 package heartbeat
 
 import (
@@ -32,7 +32,6 @@ type Tracker struct {
 
 	mu      sync.Mutex // guards below
 	leases  map[api.NodeID]lease
-	leading bool
 	changed chan struct{} // capacity 1: a node was heard of that was down, or is new
 }
 
@@ -91,14 +90,18 @@ func (t *Tracker) Run(ctx context.Context) error {
 	}
 }
 
-// begin gives every known node a fresh lease.
+// begin gives every node a fresh lease that is not known to be down. One that
+// is has to be heard of first: work that is placed on it would wait there.
 func (t *Tracker) begin() {
-	v := t.log.View()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	v := t.log.View()
 	until := time.Now().Add(t.lease)
 	t.leases = map[api.NodeID]lease{}
 	for n := range v.Nodes() {
+		if n.Status.State == api.NodeDown {
+			continue
+		}
 		if id := v.Identity(n.ID); id != nil {
 			t.leases[n.ID] = lease{session: id.Session, until: until}
 		}

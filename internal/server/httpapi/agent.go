@@ -60,15 +60,11 @@ func (h *Handler) register(r *request) (any, error) {
 	if err := h.notRolledBack(r, v, cluster, &reg); err != nil {
 		return nil, err
 	}
-	other := false
-	if id := v.Identity(reg.NodeID); id != nil {
-		known := id.Session == reg.Session || slices.Contains(reg.Known, id.Session)
-		other = !known && h.Contacts.Live(reg.NodeID, id.Session)
-	}
-	if _, err := h.Log.Propose(r.Context(), &command.RegisterNode{
+	other := h.otherLive(v, &reg)
+	if _, err := h.propose(r, &command.RegisterNode{
 		NodeID: reg.NodeID, Name: reg.Name, SecretHash: secretHash(r),
 		Session: reg.Session, Known: reg.Known, BootID: reg.BootID, Version: reg.Version,
-		Drivers: reg.Drivers, OtherLive: other,
+		Drivers: reg.Drivers, Profile: reg.Profile, Generation: reg.Generation, OtherLive: other,
 	}); err != nil {
 		return nil, err
 	}
@@ -80,6 +76,20 @@ func (h *Handler) register(r *request) (any, error) {
 		ClusterID: cluster.ID, Generation: cluster.Generation,
 		Epoch: id.Epoch, Sequence: id.Sequence, Index: v.Index(),
 	}, nil
+}
+
+// otherLive reports whether another agent with this identity is in contact. An
+// agent that was restarted knows the last session and runs in the same boot of
+// its machine, so the other is the one that ended. One that knows the session on
+// another machine, or after a reboot, may be a copy: it has to wait for the
+// other to fall silent.
+func (h *Handler) otherLive(v state.View, reg *api.Registration) bool {
+	id, node := v.Identity(reg.NodeID), v.Node(reg.NodeID)
+	if id == nil || id.Session == reg.Session {
+		return false
+	}
+	restarted := slices.Contains(reg.Known, id.Session) && node != nil && node.Status.BootID == reg.BootID
+	return !restarted && h.Contacts.Live(reg.NodeID, id.Session)
 }
 
 // checkCluster refuses an agent of another cluster, before anything that it
@@ -97,15 +107,16 @@ func checkCluster(cluster *api.Cluster, pinned string, level int) error {
 
 // notRolledBack compares what an agent has seen with what the log reaches. An
 // agent that has seen more proves that the servers' files were put back to an
-// older copy: a new generation begins.
+// older copy: a new generation begins. One that has pinned no cluster has seen
+// nothing of this one.
 func (h *Handler) notRolledBack(r *request, v state.View, cluster *api.Cluster, reg *api.Registration) error {
 	now := cluster.Generation.Number
-	if reg.Generation < now || reg.Generation == now && reg.Index <= v.Index() {
+	if reg.ClusterID == "" || reg.Generation < now || reg.Generation == now && reg.Index <= v.Index() {
 		return nil
 	}
 	reason := fmt.Sprintf("node %s had seen index %d of generation %d, and the servers only reach index %d of generation %d",
 		reg.NodeID, reg.Index, reg.Generation, v.Index(), now)
-	_, err := h.Log.Propose(r.Context(), &command.BeginGeneration{Number: max(reg.Generation, now) + 1, Reason: reason})
+	_, err := h.propose(r, &command.BeginGeneration{Number: max(reg.Generation, now) + 1, Reason: reason})
 	if err != nil && api.CodeOf(err) != api.CodeConflict {
 		return err
 	}
@@ -121,7 +132,7 @@ func (h *Handler) report(r *request) (any, error) {
 	if err := h.authenticate(r, rep.NodeID); err != nil {
 		return nil, err
 	}
-	index, err := h.Log.Propose(r.Context(), &command.ReportFacts{Report: rep})
+	index, err := h.propose(r, &command.ReportFacts{Report: rep})
 	if err != nil {
 		return nil, err
 	}
@@ -137,22 +148,8 @@ func (h *Handler) assignments(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	since, _, err := r.poll()
-	if err != nil {
-		return nil, err
-	}
 	if err := h.authenticate(r, node); err != nil {
 		return nil, err
 	}
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		if err := command.CheckSession(v.Quiet(), node, session, epoch); err != nil {
-			return nil, 0, err
-		}
-		h.Contacts.Seen(node, session)
-		row := v.AssignmentVersion(node)
-		if row == nil {
-			return nil, 0, api.Errorf(api.CodeStaleSession, "node %s is not registered", node)
-		}
-		return assignmentsOf(v.Quiet(), node, since, row.Index), row.Index, nil
-	})
+	return h.poll(r, node, session, epoch)
 }

@@ -4,21 +4,15 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 )
 
-func (h *Handler) listAllocations(r *request) (any, error) {
-	ns := api.NamespaceID(r.URL.Query().Get("namespace"))
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		at := v.AllocationsIndex()
-		all := []*api.Allocation{}
-		for a := range v.Quiet().Allocations() {
-			if ns == "" || a.Namespace == ns {
-				all = append(all, a)
-			}
-		}
-		return all, at, nil
-	})
+func allocations() listing[*api.Allocation] {
+	return listing[*api.Allocation]{
+		modified: state.View.AllocationsIndex, rows: byID(state.Allocations()),
+		namespace: func(a *api.Allocation) api.NamespaceID { return a.Namespace },
+	}
 }
 
 func (h *Handler) getAllocation(r *request) (any, error) {
@@ -27,10 +21,42 @@ func (h *Handler) getAllocation(r *request) (any, error) {
 		if err != nil {
 			return nil, 0, err
 		}
-		q := v.Quiet()
-		info := api.AllocationInfo{Allocation: a, Attachments: collect(v.AllocAttachments(a.ID)), Waits: h.allocWaits(v, a)}
-		return info, max(q.AllocationsIndex(), q.AttachmentsIndex(), q.OperationsIndex()), nil
+		info := api.AllocationInfo{Allocation: a, Attachments: collect(v.AllocAttachments(a.ID)), Waits: h.Explain.Allocation(v, a)}
+		if node := v.Quiet().Node(a.NodeID); node != nil {
+			info.Address = node.Status.Profile.Address
+		}
+		return info, max(v.Quiet().AllocationsIndex(), explained(v)), nil
 	})
+}
+
+// restartAllocation asks for a restart. The node carries it out: what is asked
+// for is a level, which outlasts every agent.
+func (h *Handler) restartAllocation(r *request) (any, error) {
+	var ask api.RestartRequest
+	if err := r.decode(&ask); err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	a, err := findAllocation(h.Log.View(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	restart := &command.RestartAllocation{ID: a.ID, Task: ask.Task, Number: ask.Number}
+	if restart.Task == "" {
+		restart.Task = api.AllTasks
+	}
+	if restart.Number == 0 {
+		restart.Number = a.Asked[restart.Task] + 1
+	}
+	if _, err := h.propose(r, restart); err != nil {
+		return nil, err
+	}
+	if now := h.Log.View().Allocation(a.ID); now != nil {
+		a = now
+	}
+	return a, nil
 }
 
 // findAllocation finds an allocation by any unambiguous prefix of its id.
@@ -48,28 +74,14 @@ func findAllocation(v state.View, prefix string) (*api.Allocation, error) {
 		return found[0], nil
 	}
 	var ids []string
-	for _, a := range found {
-		ids = append(ids, a.ID.Short()+" "+a.Name())
+	for _, a := range found[:min(len(found), maxAmbiguous)] {
+		ids = append(ids, string(a.ID[:min(len(a.ID), len(prefix)+api.ShortIDLength)])+" "+a.Name())
 	}
-	return nil, api.Errorf(api.CodeConflict, "%d allocations or more begin with %s: %s", len(found), prefix, strings.Join(ids, ", "))
+	if len(found) > maxAmbiguous {
+		ids = append(ids, "and others")
+	}
+	return nil, api.Errorf(api.CodeConflict, "several allocations begin with %s: %s", prefix, strings.Join(ids, ", "))
 }
 
 // maxAmbiguous is how many candidates an error lists.
 const maxAmbiguous = 5
-
-// allocWaits is what the volumes of an allocation wait for.
-func (h *Handler) allocWaits(v state.View, a *api.Allocation) []api.Wait {
-	var waits []api.Wait
-	for at := range v.AllocAttachments(a.ID) {
-		vol := v.Volume(at.Namespace, at.VolumeID)
-		if !at.Holds() || vol == nil {
-			continue
-		}
-		for _, w := range h.Explain.Volume(v, vol) {
-			if strings.Contains(w.Subject, a.ID.Short()) || !strings.HasPrefix(w.Subject, "attachment") {
-				waits = append(waits, w)
-			}
-		}
-	}
-	return waits
-}

@@ -1,26 +1,84 @@
 package httpapi
 
 import (
+	"context"
 	"strconv"
+	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 )
+
+// poll is the long poll of an agent: it answers as soon as the node is to do
+// something newer than the index that the agent has, or streams are wanted from
+// it, or the wait is over.
+func (h *Handler) poll(r *request, node api.NodeID, session string, epoch uint64) (any, error) {
+	since, wait, err := r.poll()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Streams.Polling(node)()
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	for {
+		watch := state.NewWatch()
+		v := h.Log.View().Watching(watch)
+		if err := command.CheckSession(v.Quiet(), node, session, epoch); err != nil {
+			return nil, err
+		}
+		h.Contacts.Seen(node, session)
+		row := v.AssignmentVersion(node)
+		if row == nil {
+			return nil, api.Errorf(api.CodeStaleSession, "node %s is not registered", node)
+		}
+		streams, changed, next := h.Streams.Offers(node)
+		if since == 0 || row.Index > since || len(streams) > 0 || ctx.Err() != nil {
+			r.w.Header().Set(api.HeaderIndex, strconv.FormatUint(max(row.Index, 1), 10))
+			answer := assignmentsHead(v.Quiet(), node, row.Index)
+			if len(streams) == 0 || row.Index > since {
+				answer = assignmentsOf(v.Quiet(), node, since, row.Index)
+			}
+			answer.Streams = streams
+			return answer, nil
+		}
+		watch.Also(changed)
+		waitUntil(ctx, watch, next)
+	}
+}
+
+// waitUntil returns when what was watched has changed, or at that time if it is
+// not zero, or when ctx ends.
+func waitUntil(ctx context.Context, watch *state.Watch, at time.Time) {
+	if !at.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, at)
+		defer cancel()
+		ctx = bounded
+	}
+	_ = watch.Wait(ctx) // whoever asks looks again
+}
 
 // assignmentsOf is the whole of what a node is to do. What has not changed
 // after since is named only.
 func assignmentsOf(v state.View, node api.NodeID, since, at uint64) *api.Assignments {
-	all := &api.Assignments{Index: at, Allocations: []api.AllocAssignment{}, Operations: collect(v.NodeOperations(node))}
-	if c := v.Cluster(); c != nil {
-		all.ClusterID, all.Generation = c.ID, c.Generation
-	}
-	if id := v.Identity(node); id != nil {
-		all.Epoch = id.Epoch
-	}
+	all := assignmentsHead(v, node, at)
+	all.Operations = collect(v.NodeOperations(node))
 	for a := range v.NodeAllocations(node) {
 		all.Allocations = append(all.Allocations, allocAssignment(v, a, since))
 	}
 	return all
+}
+
+// assignmentsHead says of which state assignments are, and names none.
+func assignmentsHead(v state.View, node api.NodeID, at uint64) *api.Assignments {
+	head := &api.Assignments{Index: at, Allocations: []api.AllocAssignment{}}
+	if c := v.Cluster(); c != nil {
+		head.ClusterID, head.Generation = c.ID, c.Generation
+	}
+	if id := v.Identity(node); id != nil {
+		head.Epoch = id.Epoch
+	}
+	return head
 }
 
 func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAssignment {
@@ -34,6 +92,10 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 			assigned.Context = vol.Status.Context
 			assigned.StageOptions = vol.Spec.MountOptions
 		}
+		if secrets := v.VolumeSecrets(at.Namespace, at.VolumeID); secrets != nil {
+			assigned.Secrets = true
+			changed = max(changed, secrets.ModifyIndex)
+		}
 		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil {
 			assigned.PublishContext = pub.Status.PublishContext
 			changed = max(changed, pub.ModifyIndex)
@@ -45,7 +107,7 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 	}
 	if rev := v.Revision(a.JobUID, a.Revision); rev != nil {
 		full.Group = rev.Spec.Group(a.Group)
-		full.JobType = rev.Spec.Type
+		full.JobType, full.Meta = rev.Spec.Type, rev.Spec.Meta
 	}
 	return full
 }

@@ -20,6 +20,8 @@ func statusOf(code api.Code) int {
 		return http.StatusForbidden
 	case api.CodeStaleSession:
 		return http.StatusUnauthorized
+	case api.CodeGone:
+		return http.StatusGone
 	case api.CodeTooLarge:
 		return http.StatusRequestEntityTooLarge
 	case api.CodeUnavailable, api.CodeRolledBack, api.CodeRecovering:
@@ -34,9 +36,12 @@ func statusOf(code api.Code) int {
 
 // toAPI is what a caller gets to see of an error.
 func toAPI(err error) *api.Error {
-	var e *api.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
 	}
+	return errFault()
+}
+
+func errFault() *api.Error {
 	return api.Errorf(api.CodeInternal, "a fault of Berth kept this from being done; the server's log says more")
 }

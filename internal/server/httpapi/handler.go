@@ -2,14 +2,21 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
+	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/feed"
+	"github.com/berth-dev/berth/internal/server/carrier"
 	"github.com/berth-dev/berth/internal/state"
+	"github.com/berth-dev/berth/internal/telemetry"
 )
 
 // Log is what the API needs of the consensus.
@@ -33,6 +40,7 @@ type Contacts interface {
 type Explainer interface {
 	Volume(v state.View, vol *api.Volume) []api.Wait
 	Job(v state.View, job *api.Job) []api.Wait
+	Allocation(v state.View, a *api.Allocation) []api.Wait
 	Everything(v state.View) []api.Wait
 }
 
@@ -43,8 +51,19 @@ type Config struct {
 	Log      Log
 	Contacts Contacts
 	Explain  Explainer
+	Plan     Planner
+	// Feed has the last commits.
+	Feed *feed.Feed
+	// Streams is where readers and agents meet.
+	Streams *carrier.Broker
 	// Counters answers what the server counts.
 	Counters func() map[string]int64
+	// Keyring seals secrets; a server without one refuses them.
+	Keyring Keyring
+	// Metrics measures requests, and is served; nil is neither.
+	Metrics *telemetry.Registry
+	// Local: the API listens where only this machine reaches it.
+	Local bool
 }
 
 // Handler serves the API.
@@ -52,54 +71,30 @@ type Handler struct {
 	Config
 	out *slog.Logger
 	mux *http.ServeMux
+	// zips compress answers.
+	zips zips
+	// took is how long requests took, and metrics serves all that is measured.
+	took    *telemetry.Durations
+	metrics http.Handler
+	// described is the description of the API.
+	described json.RawMessage
 }
 
 // New returns a handler. It starts nothing.
-func New(cfg Config, out *slog.Logger) *Handler {
+func New(cfg Config, out *slog.Logger) (*Handler, error) {
 	h := &Handler{Config: cfg, out: out, mux: http.NewServeMux()}
-	for _, r := range h.routes() {
-		h.mux.Handle(r.pattern, h.serve(r))
+	h.took = cfg.Metrics.Durations("berth_http_request_seconds",
+		"How long requests took, by route and status. Blocking queries and streams take as long as they were asked to", "route", "status")
+	if cfg.Metrics != nil {
+		h.metrics = cfg.Metrics.Handler(out)
 	}
-	return h
-}
-
-// route is one row of the table of routes.
-type route struct {
-	pattern string
-	handle  func(*request) (any, error)
-	// always: the route answers also while this server does not lead.
-	always bool
-	// maxBody is the limit of the request's body in bytes; 0 for the default.
-	maxBody int64
-}
-
-func (h *Handler) routes() []route {
-	return []route{
-		{pattern: "GET /v1/status", handle: h.status, always: true},
-		{pattern: "GET /v1/volumes", handle: h.listVolumes},
-		{pattern: "GET /v1/volume/{namespace}/{id}", handle: h.getVolume},
-		{pattern: "PUT /v1/volume/{namespace}/{id}", handle: h.putVolume},
-		{pattern: "DELETE /v1/volume/{namespace}/{id}", handle: h.deleteVolume},
-		{pattern: "GET /v1/jobs", handle: h.listJobs},
-		{pattern: "GET /v1/job/{namespace}/{id}", handle: h.getJob},
-		{pattern: "PUT /v1/job/{namespace}/{id}", handle: h.putJob},
-		{pattern: "DELETE /v1/job/{namespace}/{id}", handle: h.stopJob},
-		{pattern: "GET /v1/allocations", handle: h.listAllocations},
-		{pattern: "GET /v1/allocation/{id}", handle: h.getAllocation},
-		{pattern: "GET /v1/nodes", handle: h.listNodes},
-		{pattern: "GET /v1/node/{id}", handle: h.getNode},
-		{pattern: "GET /v1/plugins", handle: h.listPlugins},
-		{pattern: "GET /v1/plugin/{id}", handle: h.getPlugin},
-		{pattern: "GET /v1/operations", handle: h.listOperations},
-		{pattern: "GET /v1/operation/{id...}", handle: h.getOperation},
-		{pattern: "POST /v1/agent/register", handle: h.register},
-		{pattern: "GET /v1/agent/assignments", handle: h.assignments},
-		{pattern: "POST /v1/agent/report", handle: h.report, maxBody: maxReport},
-		{pattern: "GET /v1/system/snapshot", handle: h.saveSnapshot},
-		{pattern: "PUT /v1/system/snapshot", handle: h.restoreSnapshot, maxBody: maxSnapshot},
-		{pattern: "GET /v1/system/recovery", handle: h.recovery},
-		{pattern: "POST /v1/system/recovery", handle: h.confirmRecovery},
+	routes := h.routes()
+	for _, rt := range routes {
+		h.mux.HandleFunc(rt.pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(rt, w, r) })
 	}
+	var err error
+	h.described, err = description(cfg.Version, routes)
+	return h, err
 }
 
 // Limits of request bodies, in bytes.
@@ -107,33 +102,60 @@ const (
 	maxBody     = 1 << 20
 	maxReport   = 16 << 20
 	maxSnapshot = 8 << 30
+	maxStream   = math.MaxInt64 // it flows through
 )
 
 // ServeHTTP implements http.Handler.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := h.mux.Handler(r); pattern == "" {
+		h.noRoute(w, r)
+		return
+	}
+	h.mux.ServeHTTP(w, r)
+}
 
-// serve wraps a route with what all routes have in common.
-func (h *Handler) serve(rt route) http.Handler {
+// serve does for a request what all routes have in common.
+func (h *Handler) serve(rt route, w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
 	limit := rt.maxBody
 	if limit == 0 {
 		limit = maxBody
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began := time.Now()
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		req := &request{Request: r, w: w}
-		var answer any
-		err := h.notReady(rt)
-		if err == nil {
-			answer, err = rt.handle(req)
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	req := &request{Request: r, w: w, zips: &h.zips, status: http.StatusOK}
+	defer func() { h.took.Observe(time.Since(began), rt.pattern, strconv.Itoa(req.status)) }()
+	defer func() {
+		if p := recover(); p != nil {
+			h.panicked(req, rt, p)
 		}
-		if err != nil {
-			h.fail(req, rt, err)
-			return
-		}
-		req.answer(answer)
-		h.out.Debug("request served", "route", rt.pattern, "duration", time.Since(began))
-	})
+	}()
+	err := h.admit(req, rt)
+	if err == nil {
+		err = h.notReady(rt)
+	}
+	var answer any
+	if err == nil {
+		answer, err = rt.handle(req)
+	}
+	if err != nil {
+		h.fail(req, rt, err)
+		return
+	}
+	req.answer(answer)
+	h.out.Debug("request served", "route", rt.pattern, "duration", time.Since(began))
+}
+
+// panicked answers for a handler that panicked with p. An answer that has begun
+// can only be cut.
+func (h *Handler) panicked(req *request, rt route, p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // it is a value, not a chain
+		panic(p)
+	}
+	h.out.Error("request panicked", "route", rt.pattern, "panic", p, "stack", string(debug.Stack()))
+	if req.begun {
+		panic(http.ErrAbortHandler)
+	}
+	req.write(http.StatusInternalServerError, errFault())
 }
 
 // notReady refuses what only a leader can answer.
@@ -141,10 +163,25 @@ func (h *Handler) notReady(rt route) error {
 	if rt.always || h.Log.Ready() {
 		return nil
 	}
-	if id, _ := h.Log.Leader(); id != "" && id != h.ServerID {
+	switch id, _ := h.Log.Leader(); id {
+	case "":
+		return api.Errorf(api.CodeUnavailable, "the cluster has no leader yet")
+	case h.ServerID:
+		return api.Errorf(api.CodeUnavailable, "server %s leads the cluster, and is not ready yet", id)
+	default:
 		return api.Errorf(api.CodeUnavailable, "server %s leads the cluster, not %s", id, h.ServerID)
 	}
-	return api.Errorf(api.CodeUnavailable, "the cluster has no leader yet")
+}
+
+// proposeTime bounds how long a write may take.
+const proposeTime = 30 * time.Second
+
+// propose writes. Neither a caller who is gone nor a server that stops makes
+// the outcome of a write that is on its way unknown.
+func (h *Handler) propose(r *request, commands ...command.Command) (uint64, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), proposeTime)
+	defer cancel()
+	return h.Log.Propose(ctx, commands...)
 }
 
 // fail answers an error. What is not an *api.Error is a fault, whose text stays
@@ -153,6 +190,8 @@ func (h *Handler) fail(req *request, rt route, err error) {
 	e := toAPI(err)
 	if e.Code == api.CodeInternal {
 		h.out.Error("request failed", "route", rt.pattern, "error", err)
+	} else {
+		h.out.Debug("request refused", "route", rt.pattern, "code", e.Code)
 	}
 	req.write(statusOf(e.Code), e)
 }

@@ -8,17 +8,13 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-func (h *Handler) listJobs(r *request) (any, error) {
-	ns := api.NamespaceID(r.URL.Query().Get("namespace"))
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		at := max(v.JobsIndex(), v.AllocationsIndex())
-		q := v.Quiet()
-		all := []api.JobInfo{}
-		for job := range q.Jobs(ns) {
-			all = append(all, api.JobInfo{Job: job, State: jobState(job, collect(q.LiveAllocations(job.UID)))})
-		}
-		return all, at, nil
-	})
+func jobs() listing[api.JobInfo] {
+	return listing[api.JobInfo]{
+		modified: func(v state.View) uint64 { return max(v.JobsIndex(), v.AllocationsIndex()) },
+		rows: showing(byNamespace(state.Jobs()), func(v state.View, job *api.Job) api.JobInfo {
+			return api.JobInfo{Job: job, State: jobState(job, collect(v.LiveAllocations(job.UID)))}
+		}),
+	}
 }
 
 func (h *Handler) getJob(r *request) (any, error) {
@@ -28,7 +24,7 @@ func (h *Handler) getJob(r *request) (any, error) {
 			return nil, 0, noSuch("job", r.PathValue("id"), r.namespace())
 		}
 		q := v.Quiet()
-		return h.jobInfo(v, job), max(q.JobsIndex(), q.AllocationsIndex(), q.AttachmentsIndex(), q.OperationsIndex(), q.VolumesIndex(), q.InstancesIndex()), nil
+		return h.jobInfo(v, job), max(q.JobsIndex(), q.AllocationsIndex(), explained(v)), nil
 	})
 }
 
@@ -41,7 +37,9 @@ func (h *Handler) jobInfo(v state.View, job *api.Job) api.JobInfo {
 	}
 }
 
-// jobState sums up a job from the allocations that still count.
+// jobState sums up a job from the allocations that still count. Until the
+// scheduler has looked at what was applied, what runs may be what was there
+// before.
 func jobState(job *api.Job, live []*api.Allocation) api.JobState {
 	running, ended, failed := 0, 0, 0
 	for _, a := range live {
@@ -59,16 +57,19 @@ func jobState(job *api.Job, live []*api.Allocation) api.JobState {
 		wanted += g.Count
 	}
 	active := len(live) - ended - failed
+	if job.Spec.Type.Everywhere() {
+		wanted = len(live) // settled, it is on all nodes that it can be on
+	}
 	switch {
 	case job.Desired == api.Absent && active > 0:
 		return api.JobStopping
 	case job.Desired == api.Absent:
 		return api.JobStopped
-	case job.Spec.Type == api.JobBatch && job.Status.Settled && ended == wanted:
+	case job.Spec.Type.Ends() && job.Status.Settled && ended == wanted:
 		return api.JobComplete
-	case job.Spec.Type == api.JobBatch && job.Status.Settled && active == 0 && failed > 0:
+	case job.Spec.Type.Ends() && job.Status.Settled && active == 0 && failed > 0:
 		return api.JobFailed
-	case running >= wanted:
+	case job.Status.Settled && running >= wanted:
 		return api.JobRunning
 	}
 	return api.JobPending
@@ -86,28 +87,38 @@ func (h *Handler) putJob(r *request) (any, error) {
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
-	if err := checkDrivers(h.Log.View(), &spec); err != nil {
+	id := api.JobID(r.PathValue("id"))
+	return h.applyJob(r, &command.ApplyJob{Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version})
+}
+
+// applyJob writes a job's spec, and answers the job.
+func (h *Handler) applyJob(r *request, apply *command.ApplyJob) (any, error) {
+	if err := h.checkJob(apply); err != nil {
 		return nil, err
 	}
-	id := api.JobID(r.PathValue("id"))
-	if _, err := h.Log.Propose(r.Context(), &command.ApplyJob{
-		Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version,
-	}); err != nil {
+	if _, err := h.propose(r, apply); err != nil {
 		return nil, err
 	}
 	v := h.Log.View()
-	job := v.Job(r.namespace(), id)
+	job := v.Job(apply.Namespace, apply.ID)
 	if job == nil {
-		return nil, api.Errorf(api.CodeConflict, "job %s was collected in the meantime", id)
+		return nil, api.Errorf(api.CodeConflict, "job %s was collected in the meantime", apply.ID)
 	}
 	return h.jobInfo(v, job), nil
+}
+
+// checkJob finds every problem of a spec that can be found before it is applied.
+func (h *Handler) checkJob(apply *command.ApplyJob) error {
+	var p api.Problems
+	p.Merge(apply.Validate())
+	checkDrivers(&p, h.Log.View(), &apply.Spec)
+	return p.Err("job " + string(apply.ID))
 }
 
 // checkDrivers refuses at once what no node could ever run: a task that mounts
 // volumes with a driver of which every node says that it cannot. Where no node
 // has the driver, the job may wait for one that does.
-func checkDrivers(v state.View, spec *api.JobSpec) error {
-	var p api.Problems
+func checkDrivers(p *api.Problems, v state.View, spec *api.JobSpec) {
 	for i := range spec.Groups {
 		g := &spec.Groups[i]
 		for j := range g.Tasks {
@@ -119,7 +130,6 @@ func checkDrivers(v state.View, spec *api.JobSpec) error {
 			}
 		}
 	}
-	return p.Err("the job")
 }
 
 func nobodyMounts(v state.View, driver string) bool {
@@ -144,7 +154,7 @@ func (h *Handler) stopJob(r *request) (any, error) {
 		return nil, err
 	}
 	id := api.JobID(r.PathValue("id"))
-	if _, err := h.Log.Propose(r.Context(), &command.StopJob{Namespace: r.namespace(), ID: id, Version: version}); err != nil {
+	if _, err := h.propose(r, &command.StopJob{Namespace: r.namespace(), ID: id, Version: version}); err != nil {
 		return nil, err
 	}
 	v := h.Log.View()

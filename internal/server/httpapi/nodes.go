@@ -1,18 +1,17 @@
 package httpapi
 
 import (
-	"maps"
+	"bytes"
+	"iter"
 	"slices"
+	"strings"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/state"
 )
 
-func (h *Handler) listNodes(r *request) (any, error) {
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		at := v.NodesIndex()
-		return collect(v.Quiet().Nodes()), at, nil
-	})
+func nodes() listing[*api.Node] {
+	return listing[*api.Node]{modified: state.View.NodesIndex, rows: byID(state.Nodes())}
 }
 
 func (h *Handler) getNode(r *request) (any, error) {
@@ -27,21 +26,32 @@ func (h *Handler) getNode(r *request) (any, error) {
 	})
 }
 
-func (h *Handler) listPlugins(r *request) (any, error) {
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		at := v.InstancesIndex()
-		byID := map[api.PluginID][]*api.Instance{}
-		for i := range v.Quiet().Instances("") {
-			byID[i.PluginID] = append(byID[i.PluginID], i)
+func instances() listing[*api.Instance] {
+	return listing[*api.Instance]{modified: state.View.InstancesIndex, rows: byID(state.Instances())}
+}
+
+// plugins are listed without their instances, which each says something about.
+func plugins() listing[*api.Plugin] {
+	return listing[*api.Plugin]{modified: state.View.InstancesIndex, rows: func(v state.View, s scope) iter.Seq2[state.Key, *api.Plugin] {
+		return func(yield func(state.Key, *api.Plugin) bool) {
+			table, lower := state.Instances(), state.Key(s.prefix)
+			if bytes.Compare(lower, s.from) < 0 {
+				lower = s.from
+			}
+			for {
+				id, found := firstPart(v, table, lower)
+				if !found || !strings.HasPrefix(id, s.prefix) {
+					return
+				}
+				p := plugin(api.PluginID(id), collect(v.Instances(api.PluginID(id))))
+				p.Instances = nil
+				if !yield(state.Parts(id), p) {
+					return
+				}
+				lower = after(id)
+			}
 		}
-		all := []*api.Plugin{}
-		for _, id := range slices.Sorted(maps.Keys(byID)) {
-			p := plugin(id, byID[id])
-			p.Instances = nil
-			all = append(all, p)
-		}
-		return all, at, nil
-	})
+	}}
 }
 
 func (h *Handler) getPlugin(r *request) (any, error) {

@@ -2,11 +2,9 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -17,55 +15,22 @@ import (
 // request is one request with its answer.
 type request struct {
 	*http.Request
-	w http.ResponseWriter
-	// streamed: the answer has been written already.
+	w     http.ResponseWriter
+	zips  *zips
+	query url.Values
+	// streamed: the answer is not JSON, and has been written already.
 	streamed bool
-}
-
-// answer writes a result as JSON. nil is an empty object.
-func (r *request) answer(v any) {
-	if r.streamed {
-		return
-	}
-	if v == nil {
-		v = struct{}{}
-	}
-	r.write(http.StatusOK, v)
-}
-
-func (r *request) write(status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		status, b = http.StatusInternalServerError, []byte(`{"code":"internal","message":"the answer could not be encoded"}`)
-	}
-	r.w.Header().Set("Content-Type", "application/json")
-	r.w.WriteHeader(status)
-	_, _ = r.w.Write(append(b, '\n')) // the caller is gone: nobody is left to tell
-}
-
-// decode reads the body as JSON, strictly.
-func (r *request) decode(v any) error {
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		var tooLarge *http.MaxBytesError
-		if errors.As(err, &tooLarge) {
-			return api.Errorf(api.CodeTooLarge, "the request's body is larger than %d bytes", tooLarge.Limit)
-		}
-		return &api.Error{Code: api.CodeInvalid, Message: "the request's body cannot be read",
-			Fields: []api.Field{{Path: "body", Message: err.Error(), Mend: "send the JSON that the API reference describes"}}}
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return api.Errorf(api.CodeInvalid, "something follows the JSON in the request's body")
-	}
-	return nil
+	// begun: a part of the answer is on its way.
+	begun bool
+	// status is what was answered.
+	status int
 }
 
 func (r *request) namespace() api.NamespaceID { return api.NamespaceID(r.PathValue("namespace")) }
 
 // number reads a query parameter, 0 if it is absent.
 func (r *request) number(name string) (uint64, error) {
-	s := r.URL.Query().Get(name)
+	s := r.query.Get(name)
 	if s == "" {
 		return 0, nil
 	}
@@ -86,7 +51,7 @@ func (r *request) poll() (index uint64, wait time.Duration, err error) {
 		return 0, 0, err
 	}
 	wait = defaultWait
-	if s := r.URL.Query().Get("wait"); s != "" {
+	if s := r.query.Get("wait"); s != "" {
 		if wait, err = time.ParseDuration(s); err != nil || wait < 0 {
 			return 0, 0, &api.Error{Code: api.CodeInvalid, Message: "the request has a problem",
 				Fields: []api.Field{{Path: "wait", Message: fmt.Sprintf("is %q", s), Mend: `give a duration such as "30s"`}}}

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-func (h *Handler) status(r *request) (any, error) {
+func (h *Handler) status(*request) (any, error) {
 	leader, _ := h.Log.Leader()
 	s := api.Status{ServerID: h.ServerID, Leader: leader, Version: h.Version, Counters: h.Counters()}
 	if !h.Log.Ready() {
@@ -33,11 +33,23 @@ func (h *Handler) status(r *request) (any, error) {
 	return s, nil
 }
 
+func (h *Handler) getCluster(r *request) (any, error) {
+	return h.block(r, func(v state.View) (any, uint64, error) {
+		c := v.Cluster()
+		if c == nil {
+			return nil, 0, api.Errorf(api.CodeUnavailable, "the cluster has no id yet")
+		}
+		return c, c.ModifyIndex, nil
+	})
+}
+
 // saveSnapshot streams the whole state.
 func (h *Handler) saveSnapshot(r *request) (any, error) {
-	r.w.Header().Set("Content-Type", "application/octet-stream")
-	r.streamed = true
-	if err := h.Log.Save(r.w); err != nil {
+	r.w.Header().Set("Content-Type", octets)
+	r.streamed, r.begun = true, true
+	to := r.paced()
+	defer to.done()
+	if err := h.Log.Save(to); err != nil {
 		// The status is on its way already: only a cut stream can tell.
 		panic(http.ErrAbortHandler)
 	}
@@ -45,7 +57,7 @@ func (h *Handler) saveSnapshot(r *request) (any, error) {
 }
 
 func (h *Handler) restoreSnapshot(r *request) (any, error) {
-	if err := h.Log.Restore(r.Context(), r.Body); err != nil {
+	if err := h.Log.Restore(r.Context(), r.paced()); err != nil {
 		return nil, err
 	}
 	return h.recovery(r)
@@ -65,19 +77,29 @@ func recoveryOf(v state.View) api.Recovery {
 			rec.Missing = append(rec.Missing, n.ID)
 		}
 	}
+	for id := range command.Clearing(v) {
+		rec.Clearing = append(rec.Clearing, id)
+	}
 	return rec
 }
 
 func (h *Handler) confirmRecovery(r *request) (any, error) {
-	var body struct {
-		Number uint64 `json:"number"`
-		Force  bool   `json:"force"`
-	}
+	var body api.RecoveryConfirmation
 	if err := r.decode(&body); err != nil {
 		return nil, err
 	}
-	if _, err := h.Log.Propose(r.Context(), &command.ConfirmGeneration{Number: body.Number, Force: body.Force}); err != nil {
+	if _, err := h.propose(r, &command.ConfirmGeneration{Number: body.Number, Force: body.Force}); err != nil {
 		return nil, err
 	}
 	return h.recovery(r)
+}
+
+// serveMetrics answers in the formats that Prometheus reads.
+func (h *Handler) serveMetrics(r *request) (any, error) {
+	if h.metrics == nil {
+		return nil, api.Errorf(api.CodeNotFound, "this server measures nothing")
+	}
+	r.streamed, r.begun = true, true
+	h.metrics.ServeHTTP(r.w, r.Request)
+	return nil, nil
 }

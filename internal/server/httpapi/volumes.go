@@ -10,12 +10,8 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-func (h *Handler) listVolumes(r *request) (any, error) {
-	ns := api.NamespaceID(r.URL.Query().Get("namespace"))
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		at := v.VolumesIndex()
-		return collect(v.Quiet().Volumes(ns)), at, nil
-	})
+func volumes() listing[*api.Volume] {
+	return listing[*api.Volume]{modified: state.View.VolumesIndex, rows: byNamespace(state.Volumes())}
 }
 
 func (h *Handler) getVolume(r *request) (any, error) {
@@ -24,8 +20,7 @@ func (h *Handler) getVolume(r *request) (any, error) {
 		if vol == nil {
 			return nil, 0, noSuch("volume", r.PathValue("id"), r.namespace())
 		}
-		q := v.Quiet()
-		return h.volumeInfo(v, vol), max(q.VolumesIndex(), q.AttachmentsIndex(), q.PublicationsIndex(), q.OperationsIndex()), nil
+		return h.volumeInfo(v, vol), explained(v), nil
 	})
 }
 
@@ -52,9 +47,11 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
-	if _, err := h.Log.Propose(r.Context(), &command.ApplyVolume{
-		Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version,
-	}); err != nil {
+	apply, err := h.applyVolume(r.namespace(), id, spec, version)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := h.propose(r, apply); err != nil {
 		return nil, err
 	}
 	v := h.Log.View()
@@ -74,20 +71,45 @@ func (h *Handler) deleteVolume(r *request) (any, error) {
 		return nil, err
 	}
 	id := api.VolumeID(r.PathValue("id"))
-	if _, err := h.Log.Propose(r.Context(), &command.DeleteVolume{Namespace: r.namespace(), ID: id, Version: version}); err != nil {
+	remove := &command.DeleteVolume{Namespace: r.namespace(), ID: id, Version: version, Reclaim: api.Reclaim(r.query.Get("reclaim"))}
+	if err := remove.Validate(); err != nil {
+		return nil, err
+	}
+	old := h.Log.View().Volume(r.namespace(), id)
+	if _, err := h.propose(r, remove); err != nil {
 		return nil, err
 	}
 	v := h.Log.View()
 	if vol := v.Volume(r.namespace(), id); vol != nil {
 		return h.volumeInfo(v, vol), nil
 	}
-	return nil, nil
+	if old == nil {
+		return nil, nil
+	}
+	// It is gone already. Who asked is to know nevertheless what became of it.
+	gone := *old
+	gone.Desired, gone.Status.State = api.Absent, api.VolumeDeleting
+	if remove.Reclaim != "" {
+		gone.Reclaim = remove.Reclaim
+	}
+	return api.VolumeInfo{Volume: &gone}, nil
+}
+
+// explained is the index of the last change to what an explanation of a volume
+// may rest on.
+func explained(v state.View) uint64 {
+	q := v.Quiet()
+	return max(q.VolumesIndex(), q.AttachmentsIndex(), q.PublicationsIndex(), q.OperationsIndex(), q.InstancesIndex(), q.NodesIndex())
 }
 
 // notRecovering refuses a change while a restored cluster waits for its
 // operator: what it would rest on may not be true.
 func (h *Handler) notRecovering() error {
 	if c := h.Log.View().Cluster(); c != nil && c.Generation.Recovering {
+		if c.Generation.Confirmed {
+			return api.Errorf(api.CodeRecovering, "the cluster is recovering (%s): nothing is changed until its nodes have ended what the restored state "+
+				"does not know; berth system recovery names them", c.Generation.Reason)
+		}
 		return api.Errorf(api.CodeRecovering,
 			"the cluster is recovering (%s): nothing is changed until an operator confirms with berth system recovery confirm", c.Generation.Reason)
 	}

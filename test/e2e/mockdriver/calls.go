@@ -45,7 +45,7 @@ func (c calls) add(method string, request, reply proto.Message, answer error) er
 	line := call{
 		Time:    time.Now().UTC(),
 		Method:  method,
-		Code:    code.Code(st.Code()).String(),
+		Code:    code.Code(st.Code()).String(), //nolint:gosec // codes are below 17
 		Message: st.Message(),
 	}
 	format := protojson.MarshalOptions{UseProtoNames: true}

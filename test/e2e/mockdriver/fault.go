@@ -37,7 +37,7 @@ func (f *faults) Set(arg string) error {
 	if err != nil || n < 1 {
 		return fmt.Errorf("%q is no number of calls, 1 or more", count)
 	}
-	*f = append(*f, fault{method: method, code: codes.Code(number), left: n})
+	*f = append(*f, fault{method: method, code: codes.Code(number), left: n}) //nolint:gosec // it is in the table of codes
 	return nil
 }
 

@@ -111,7 +111,8 @@ func startWith(t *testing.T, dir string, env []string, args ...string) *driver {
 	d.NodeClient = csi.NewNodeClient(conn)
 
 	// Any answer will do: what it says is the test's business.
-	if _, err := d.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true)); ctx.Err() != nil {
+	_, err = d.Probe(ctx, &csi.ProbeRequest{}, grpc.WaitForReady(true))
+	if ctx.Err() != nil {
 		t.Fatalf("wait for the socket: %v", err)
 	}
 	return d

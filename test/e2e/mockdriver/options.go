@@ -18,6 +18,8 @@ type options struct {
 	socket string
 	// driver is handed to the mock as it is.
 	driver service.Config
+	// disableStage takes STAGE_UNSTAGE_VOLUME out of what the mock answers.
+	disableStage bool
 	// calls is the file that calls are appended to.
 	calls string
 	// realMounts has published volumes bind-mounted from below stateDir; an
@@ -38,6 +40,7 @@ func parseOptions(args []string, endpoint string) (options, error) {
 		"serve on this `socket`, unix:///path; default is CSI_ENDPOINT")
 	flags.StringVar(&opts.driver.DriverName, "name", service.Name, "the plugin's `name`, which is its node id too")
 	flags.BoolVar(&opts.driver.DisableAttach, "disable-attach", false, "lack PUBLISH_UNPUBLISH_VOLUME")
+	flags.BoolVar(&opts.disableStage, "disable-stage", false, "lack STAGE_UNSTAGE_VOLUME")
 	flags.Int64Var(&opts.driver.AttachLimit, "attach-limit", 0, "at most `n` volumes on the node; 0 names no limit")
 	flags.BoolVar(&opts.driver.EnableTopology, "topology", false, "put the node and all volumes into one topology segment")
 	flags.BoolVar(&opts.driver.PermissiveTargetPath, "permissive-target-path", false,

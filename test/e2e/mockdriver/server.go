@@ -31,6 +31,8 @@ type server struct {
 	die    func()
 	log    *slog.Logger
 
+	disableStage bool
+
 	// turn is held for a whole call. The mock guards its maps with locks, but
 	// answers with the maps themselves, which gRPC reads after the lock is
 	// gone: two callers at once garble answers, or bring it down. Its calls take
@@ -46,6 +48,9 @@ func newServer(opts options, record io.Writer, die func(), log *slog.Logger) *se
 	s := &server{
 		socket: opts.socket,
 		dieIn:  opts.dieIn,
+
+		disableStage: opts.disableStage,
+
 		die:    die,
 		log:    log,
 		faults: slices.Clone(opts.faults),
@@ -69,7 +74,7 @@ func (s *server) Run(ctx context.Context) error {
 	if err := removeSocket(s.socket); err != nil {
 		return err
 	}
-	listener, err := net.Listen("unix", s.socket)
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", s.socket)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
@@ -121,6 +126,11 @@ func (s *server) answer(
 	}
 	if err := s.mounts.after(req); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
+	}
+	if r, ok := reply.(*csi.NodeGetCapabilitiesResponse); ok && s.disableStage {
+		r.Capabilities = slices.DeleteFunc(r.Capabilities, func(c *csi.NodeServiceCapability) bool {
+			return c.GetRpc().GetType() == csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
+		})
 	}
 	return proto.Clone(message(reply)), nil
 }

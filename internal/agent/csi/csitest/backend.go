@@ -29,6 +29,10 @@ type Options struct {
 	Topology        bool
 	PublishReadonly bool
 	MultiWriter     bool
+	// Clone turns on CLONE_VOLUME. Snapshots are those that the provider has,
+	// and turn on CREATE_DELETE_SNAPSHOT.
+	Clone     bool
+	Snapshots []string
 	// UnknownPlugin, UnknownController and UnknownNode are advertised on top:
 	// values that no specification may know.
 	UnknownPlugin     []int32
@@ -47,7 +51,7 @@ type Options struct {
 
 // Everything is a driver with all capabilities.
 func Everything() Options {
-	return Options{Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true}
+	return Options{Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true, Clone: true}
 }
 
 // Backend is a storage provider. It is safe for concurrent use.
@@ -80,10 +84,22 @@ func NewBackend(o Options) *Backend {
 	}
 }
 
+// Add puts a volume into the provider that nobody made through CSI, and that
+// may be used in every way.
+func (b *Backend) Add(id string, context map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.volumes[id] = &volume{
+		id: id, name: id, request: &csi.CreateVolumeRequest{Name: id}, added: true,
+		capacity: defaultCapacity, context: context, on: make(map[string]*presence),
+	}
+}
+
 // volume is what the provider knows of one, and what callers were told of it.
 type volume struct {
 	id       string
 	name     string
+	added    bool // by Add
 	request  *csi.CreateVolumeRequest
 	capacity int64
 	context  map[string]string
@@ -204,7 +220,7 @@ func (p *presence) target(path string) *thing {
 
 // allows reports whether the volume was made to be used so.
 func (v *volume) allows(c *csi.VolumeCapability) bool {
-	return slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(made *csi.VolumeCapability) bool {
+	return v.added || slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(made *csi.VolumeCapability) bool {
 		return made.GetAccessMode().GetMode() == c.GetAccessMode().GetMode() &&
 			(made.GetBlock() == nil) == (c.GetBlock() == nil)
 	})
@@ -212,7 +228,7 @@ func (v *volume) allows(c *csi.VolumeCapability) bool {
 
 // multiNode reports whether the volume was made for several nodes at once.
 func (v *volume) multiNode() bool {
-	return slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool {
+	return v.added || slices.ContainsFunc(v.request.GetVolumeCapabilities(), func(c *csi.VolumeCapability) bool {
 		return multiNode(c.GetAccessMode().GetMode())
 	})
 }

@@ -38,8 +38,6 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 		return nil, status.Error(codes.InvalidArgument, "name is missing")
 	case len(r.GetVolumeCapabilities()) == 0:
 		return nil, status.Error(codes.InvalidArgument, "volume_capabilities are missing")
-	case r.GetVolumeContentSource() != nil:
-		return nil, status.Error(codes.InvalidArgument, "volume_content_source is not supported")
 	case len(r.GetMutableParameters()) > 0:
 		return nil, status.Error(codes.InvalidArgument, "mutable_parameters are not supported")
 	}
@@ -53,6 +51,9 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 	id := volumeID(r.GetName())
 	if v := b.volumes[id]; v != nil {
 		return v.again(r)
+	}
+	if err := b.source(r.GetVolumeContentSource()); err != nil {
+		return nil, err
 	}
 	capacity, err := b.room(r.GetCapacityRange())
 	if err != nil {
@@ -70,6 +71,25 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 	return b.volumes[id].answer(), nil
 }
 
+// source looks for the content that a new volume is to begin with.
+func (b *Backend) source(s *csi.VolumeContentSource) error {
+	var known bool
+	switch {
+	case s == nil:
+		return nil
+	case s.GetSnapshot() != nil:
+		known = slices.Contains(b.options.Snapshots, s.GetSnapshot().GetSnapshotId())
+	case s.GetVolume() != nil:
+		known = b.options.Clone && b.volumes[s.GetVolume().GetVolumeId()] != nil
+	default:
+		return status.Error(codes.InvalidArgument, "volume_content_source names neither a snapshot nor a volume")
+	}
+	if !known {
+		return status.Errorf(codes.NotFound, "the source %v does not exist", s)
+	}
+	return nil
+}
+
 func volumeContext(id string) map[string]string { return map[string]string{"csitest/volume": id} }
 
 // again answers a CreateVolume for a volume that is there.
@@ -78,6 +98,7 @@ func (v *volume) again(r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, e
 	fits := v.capacity >= size.GetRequiredBytes() && (size.GetLimitBytes() == 0 || v.capacity <= size.GetLimitBytes())
 	if !fits || !maps.Equal(v.request.GetParameters(), r.GetParameters()) ||
 		!slices.EqualFunc(v.request.GetVolumeCapabilities(), r.GetVolumeCapabilities(), protoEqual) ||
+		!proto.Equal(v.request.GetVolumeContentSource(), r.GetVolumeContentSource()) ||
 		!proto.Equal(v.request.GetAccessibilityRequirements(), r.GetAccessibilityRequirements()) {
 		return nil, status.Errorf(codes.AlreadyExists, "the volume %s is there and different", r.GetName())
 	}
@@ -87,7 +108,10 @@ func (v *volume) again(r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, e
 func protoEqual(a, b *csi.VolumeCapability) bool { return proto.Equal(a, b) }
 
 func (v *volume) answer() *csi.CreateVolumeResponse {
-	out := &csi.Volume{VolumeId: v.id, CapacityBytes: v.capacity, VolumeContext: maps.Clone(v.context)}
+	out := &csi.Volume{
+		VolumeId: v.id, CapacityBytes: v.capacity, VolumeContext: maps.Clone(v.context),
+		ContentSource: v.request.GetVolumeContentSource(),
+	}
 	for _, t := range v.topology {
 		out.AccessibleTopology = append(out.AccessibleTopology, &csi.Topology{Segments: maps.Clone(t)})
 	}
@@ -253,7 +277,7 @@ func (s controllerServer) ValidateVolumeCapabilities(_ context.Context, r *csi.V
 	}
 	for _, c := range r.GetVolumeCapabilities() {
 		if err := b.checkCapability(c); err != nil {
-			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+			return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // it is the answer
 		}
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{

@@ -97,7 +97,7 @@ func (d *Driver) Serve(ctx context.Context, lis net.Listener) error {
 	cancel()
 	<-stopped
 	if asked || errors.Is(err, grpc.ErrServerStopped) {
-		return nil
+		return nil //nolint:nilerr // it was to end
 	}
 	return fmt.Errorf("serve driver: %w", err)
 }
@@ -188,7 +188,7 @@ func (d *Driver) perform(c *call, next grpc.UnaryHandler) (any, error) {
 	return response, nil
 }
 
-func codeName(err error) string { return code.Code_name[int32(status.Code(err))] }
+func codeName(err error) string { return code.Code_name[int32(status.Code(err))] } //nolint:gosec // codes are below 17
 
 // listener hands out connections that can be found again from a call.
 type listener struct{ net.Listener }

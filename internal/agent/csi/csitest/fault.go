@@ -82,7 +82,7 @@ func mustCode(name string) codes.Code {
 	if !known || c == int32(codes.OK) {
 		panic(fmt.Sprintf("csitest: %q is not the name of an error code", name))
 	}
-	return codes.Code(c)
+	return codes.Code(c) //nolint:gosec // it is in the table of codes
 }
 
 // Fault is a rule at work.

@@ -61,6 +61,12 @@ func (o *Options) controllerTypes() []csi.ControllerServiceCapability_RPC_Type {
 	if o.MultiWriter {
 		types = append(types, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	}
+	if o.Clone {
+		types = append(types, csi.ControllerServiceCapability_RPC_CLONE_VOLUME)
+	}
+	if len(o.Snapshots) > 0 {
+		types = append(types, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
+	}
 	for _, value := range o.UnknownController {
 		types = append(types, csi.ControllerServiceCapability_RPC_Type(value))
 	}

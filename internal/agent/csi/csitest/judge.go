@@ -54,6 +54,12 @@ func (b *Backend) judgeCreate(c *call, v *volume, r *csi.CreateVolumeRequest) {
 			b.violate(c, "accessibility_requirements are empty, not absent")
 		}
 	}
+	switch s := r.GetVolumeContentSource(); {
+	case s.GetSnapshot() != nil && len(b.options.Snapshots) == 0:
+		b.violate(c, "a snapshot as source, and the driver lacks CREATE_DELETE_SNAPSHOT")
+	case s.GetVolume() != nil && !b.options.Clone:
+		b.violate(c, "a volume as source, and the driver lacks CLONE_VOLUME")
+	}
 	for _, capability := range r.GetVolumeCapabilities() {
 		b.judgeMode(c, capability)
 	}

@@ -25,6 +25,14 @@ func capability(mode spec.VolumeCapability_AccessMode_Mode) *spec.VolumeCapabili
 	}
 }
 
+func snapshotSource(id string) *spec.VolumeContentSource {
+	return &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+}
+
+func volumeSource(id string) *spec.VolumeContentSource {
+	return &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Volume{Volume: &spec.VolumeContentSource_VolumeSource{VolumeId: id}}}
+}
+
 func TestCreateVolume_WhatTheDriverLacksIsCounted(t *testing.T) {
 	t.Parallel()
 	b := csitest.NewBackend(csitest.Options{})
@@ -41,6 +49,8 @@ func TestCreateVolume_WhatTheDriverLacksIsCounted(t *testing.T) {
 		{&spec.CreateVolumeRequest{Name: "c", VolumeCapabilities: []*spec.VolumeCapability{{AccessMode: single[0].GetAccessMode()}}}, codes.InvalidArgument},
 		{&spec.CreateVolumeRequest{Name: "d", VolumeCapabilities: single, MutableParameters: map[string]string{"iops": "1"}}, codes.InvalidArgument},
 		{&spec.CreateVolumeRequest{Name: "e", VolumeCapabilities: single, VolumeContentSource: &spec.VolumeContentSource{}}, codes.InvalidArgument},
+		{&spec.CreateVolumeRequest{Name: "f", VolumeCapabilities: single, VolumeContentSource: snapshotSource("s")}, codes.NotFound},
+		{&spec.CreateVolumeRequest{Name: "g", VolumeCapabilities: single, VolumeContentSource: volumeSource("vol-a")}, codes.NotFound},
 	} {
 		if _, err := c.CreateVolume(t.Context(), test.request); status.Code(err) != test.code {
 			t.Errorf("%s: %v, want %s", test.request.GetName(), err, test.code)
@@ -50,6 +60,8 @@ func TestCreateVolume_WhatTheDriverLacksIsCounted(t *testing.T) {
 		"call 1, CreateVolume a: accessibility_requirements, and the driver lacks VOLUME_ACCESSIBILITY_CONSTRAINTS",
 		"call 1, CreateVolume a: accessibility_requirements are empty, not absent",
 		"call 2, CreateVolume b: access mode SINGLE_NODE_MULTI_WRITER, and the driver lacks SINGLE_NODE_MULTI_WRITER",
+		"call 6, CreateVolume f: a snapshot as source, and the driver lacks CREATE_DELETE_SNAPSHOT",
+		"call 7, CreateVolume g: a volume as source, and the driver lacks CLONE_VOLUME",
 	}
 	if diff := cmp.Diff(want, b.Violations()); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)

@@ -41,7 +41,7 @@ type record struct {
 // call is a call on its way.
 type call struct {
 	*record
-	ctx  context.Context
+	ctx  context.Context //nolint:containedctx // it is the call's own
 	conn net.Addr
 	// left is closed when the call has ended.
 	left chan struct{}

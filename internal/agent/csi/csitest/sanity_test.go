@@ -109,13 +109,13 @@ func wantSkips() []string {
 		"bare full split: Modify volume not supported",
 		"bare full split: NodeExpandVolume not supported",
 		"bare full split: Snapshot not supported",
-		"bare full split: Volume Cloning not supported",
 		// Without capabilities it neither attaches nor stages.
 		"bare: Controller Publish, UnpublishVolume not supported",
 		"bare: ControllerPublishVolume not supported",
 		"bare: ControllerUnpublishVolume not supported",
 		"bare: NodeStageVolume not supported",
 		"bare: NodeUnstageVolume not supported",
+		"bare: Volume Cloning not supported",
 	}
 }
 

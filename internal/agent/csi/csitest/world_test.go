@@ -128,7 +128,7 @@ func (w *world) call(ctx context.Context, verb, node, change string) error {
 func (w *world) walk(steps string, wantCodes map[string]string) {
 	w.t.Helper()
 	got := make(map[string]string)
-	for _, step := range strings.Fields(steps) {
+	for step := range strings.FieldsSeq(steps) {
 		if err := w.step(step); err != nil {
 			got[step] = csi.CodeOf(err)
 		}

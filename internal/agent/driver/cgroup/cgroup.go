@@ -158,6 +158,18 @@ func (g *Group) Remove() error {
 	return nil
 }
 
+// RemoveEmpty removes the group where nothing is in it, neither a process nor
+// another group, and leaves it elsewhere.
+func (g *Group) RemoveEmpty() error {
+	for _, dir := range g.manager.GetPaths() {
+		err := unix.Rmdir(dir)
+		if err != nil && !gone(err) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOTEMPTY) {
+			return fmt.Errorf("remove cgroup %s: %s: %w", g.name, dir, err)
+		}
+	}
+	return nil
+}
+
 func (g *Group) pids() ([]int, error) {
 	pids, err := g.manager.GetAllPids()
 	if gone(err) {

@@ -45,9 +45,9 @@ func startDirect(spec Spec, output *output, record func(pid int) error) (task, e
 }
 
 func credential(u *User) *syscall.Credential {
-	c := &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)}
+	c := &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID)} //nolint:gosec // 32 bits are what the kernel has for ids
 	for _, g := range u.Groups {
-		c.Groups = append(c.Groups, uint32(g))
+		c.Groups = append(c.Groups, uint32(g)) //nolint:gosec // as above
 	}
 	return c
 }
@@ -90,8 +90,7 @@ func lookPath(command, cwd string, env []string) (string, error) {
 
 // badCommand tells the user which command, and what is wrong with it.
 func badCommand(spec Spec, cause error) error {
-	var path *os.PathError
-	if errors.As(cause, &path) {
+	if path, ok := errors.AsType[*os.PathError](cause); ok {
 		cause = path.Err
 	}
 	return &api.Error{

@@ -124,6 +124,8 @@ func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
 	if configs.IsNamespaceSupported(configs.NEWCGROUP) {
 		namespaces = append(namespaces, configs.Namespace{Type: configs.NEWCGROUP})
 	}
+	resources := spec.Limits.Resources()
+	resources.Devices = rules
 	return &configs.Config{
 		Rootfs:     dir.path(rootName),
 		Readonlyfs: true,
@@ -133,7 +135,7 @@ func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
 		Namespaces:      namespaces,
 		Mounts:          mounts,
 		Devices:         nodes,
-		Cgroups:         &cgroups.Cgroup{Path: spec.Cgroup, Resources: &cgroups.Resources{Devices: rules}},
+		Cgroups:         &cgroups.Cgroup{Path: spec.Cgroup, Resources: resources},
 		Capabilities:    capabilities(spec.User),
 		NoNewPrivileges: true,
 		MaskPaths:       maskedPaths(),

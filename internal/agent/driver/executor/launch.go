@@ -92,7 +92,7 @@ func (t *Tasks) prepare(dir runDir, spec Spec) error {
 	if err := t.clear(dir); err != nil {
 		return err
 	}
-	spec.Cgroup, spec.SupervisorCgroup = t.cgroupPath(key(spec.ID)), t.cgroupPath("supervisors")
+	spec.Cgroup, spec.SupervisorCgroup = t.cgroupPath(key(spec.ID)), t.cgroupPath(supervisorsGroup)
 	if err := t.CheckCgroups(); err != nil {
 		if spec.Root != nil {
 			return fmt.Errorf("isolate it: %w", err)
@@ -123,7 +123,7 @@ func (t *Tasks) spawn(dir runDir, lock *os.File) error {
 	}
 	defer func() { _ = words.Close() }()
 	cmd := exec.Cmd{
-		Path:       t.cfg.Executable,
+		Path:       t.program(),
 		Args:       []string{t.cfg.Executable, "executor", string(dir)},
 		Env:        []string{}, // nothing of the agent's
 		Dir:        "/",
@@ -183,8 +183,7 @@ func (d runDir) lastWords() string {
 
 // failure is err as it is recorded: an api.Error keeps its code.
 func failure(err error) *api.Error {
-	var e *api.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
 	}
 	return api.Errorf(api.CodeInternal, "%v", err)

@@ -3,21 +3,14 @@ package executor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// What is kept of a task's stdout, and as much of its stderr: the file that is
-// written, and two older ones.
-const (
-	logSize  = 10 << 20
-	logParts = 3
+	"github.com/berth-dev/berth/internal/agent/tasklog"
 )
 
 // output copies what a task writes to its log files. It holds the reading ends
@@ -30,7 +23,7 @@ type output struct {
 // stream is one of the two.
 type stream struct {
 	reader, writer *os.File
-	file           *rotated
+	file           *tasklog.Writer
 	done           chan struct{}
 }
 
@@ -42,7 +35,7 @@ func openOutput(stdout, stderr string, log *slog.Logger) (*output, error) {
 	}
 	e, err := openStream(stderr)
 	if err != nil {
-		return nil, errors.Join(err, o.reader.Close(), o.writer.Close(), o.file.close())
+		return nil, errors.Join(err, o.reader.Close(), o.writer.Close(), o.file.Close())
 	}
 	go o.copy(log)
 	go e.copy(log)
@@ -50,17 +43,17 @@ func openOutput(stdout, stderr string, log *slog.Logger) (*output, error) {
 }
 
 func openStream(path string) (*stream, error) {
-	file, err := openRotated(path, logSize, logParts)
+	file, err := tasklog.Create(path, tasklog.PartSize, tasklog.Parts)
 	if err != nil {
 		return nil, err
 	}
 	// Only our end may be non-blocking; programs do not expect it of theirs.
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), file.close())
+		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), file.Close())
 	}
 	if err := unix.SetNonblock(fds[0], true); err != nil {
-		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]), file.close())
+		return nil, errors.Join(fmt.Errorf("make pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]), file.Close())
 	}
 	return &stream{
 		reader: os.NewFile(uintptr(fds[0]), path), writer: os.NewFile(uintptr(fds[1]), path),
@@ -83,7 +76,7 @@ func (o *output) close() {
 			_ = s.reader.SetReadDeadline(time.Now().Add(time.Second))
 			<-s.done
 			_ = s.reader.Close()
-			_ = s.file.close()
+			_ = s.file.Close()
 		}
 	})
 }
@@ -99,7 +92,7 @@ func (s *stream) copy(log *slog.Logger) {
 		if n > 0 {
 			_, failed := s.file.Write(buf[:n])
 			if failed != nil && !failing {
-				log.Warn("output of task is lost", "file", s.file.path, "err", failed)
+				log.Warn("output of task is lost", "file", s.file.Path(), "err", failed)
 			}
 			failing = failed != nil
 		}
@@ -108,74 +101,3 @@ func (s *stream) copy(log *slog.Logger) {
 		}
 	}
 }
-
-// rotated is a log file of bounded size. Its older parts are path.1, path.2.
-type rotated struct {
-	path  string
-	limit int64
-	parts int
-
-	file *os.File
-	size int64
-}
-
-var _ io.Writer = (*rotated)(nil)
-
-func openRotated(path string, limit int64, parts int) (*rotated, error) {
-	r := &rotated{path: path, limit: limit, parts: parts}
-	return r, r.open()
-}
-
-// open opens the file to append. It follows no link: the directory belongs to
-// the task's user where there is no isolation.
-func (r *rotated) open() error {
-	f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
-	}
-	r.file, r.size = f, info.Size()
-	return nil
-}
-
-// Write appends p, to a new part if it does not fit the current one.
-func (r *rotated) Write(p []byte) (int, error) {
-	if r.size > 0 && r.size+int64(len(p)) > r.limit {
-		if err := r.rotate(); err != nil {
-			return 0, err
-		}
-	}
-	n, err := r.file.Write(p)
-	r.size += int64(n)
-	if err != nil {
-		return n, fmt.Errorf("write log: %w", err)
-	}
-	return n, nil
-}
-
-// rotate begins a new part. If it fails, the current one stays in use.
-func (r *rotated) rotate() error {
-	for i := r.parts - 1; i > 0; i-- {
-		err := os.Rename(r.part(i-1), r.part(i))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("rotate log: %w", err)
-		}
-	}
-	old := r.file
-	if err := r.open(); err != nil {
-		return err
-	}
-	return old.Close()
-}
-
-func (r *rotated) part(i int) string {
-	if i == 0 {
-		return r.path
-	}
-	return r.path + "." + strconv.Itoa(i)
-}
-
-func (r *rotated) close() error { return r.file.Close() }

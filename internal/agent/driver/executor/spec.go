@@ -1,6 +1,10 @@
 package executor
 
-import "time"
+import (
+	"time"
+
+	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
+)
 
 // Spec says what to run, with nothing left to look up: what it names is
 // resolved by the driver that made it.
@@ -27,6 +31,8 @@ type Spec struct {
 	// Cgroup holds every process of the task. Tasks sets it; it stays empty
 	// where there are no cgroups to use.
 	Cgroup string `json:"cgroup,omitempty"`
+	// Limits are the group's.
+	Limits cgroup.Limits `json:"limits,omitzero"`
 	// SupervisorCgroup holds the supervisors, apart from the agent's own group:
 	// who stops the agent's group must not stop them.
 	SupervisorCgroup string `json:"supervisor_cgroup,omitempty"`

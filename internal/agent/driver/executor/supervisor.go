@@ -124,14 +124,24 @@ func (s *supervisor) start(output *output) (task, error) {
 // cgroup only, so the supervisor enters the task's for that moment: no fork of
 // the task is ever outside.
 func (s *supervisor) startDirect(output *output) (task, error) {
-	if s.spec.Cgroup != "" {
-		group, err := cgroup.Open(s.spec.Cgroup)
-		if err == nil {
-			err = group.Join(os.Getpid())
+	if s.spec.Cgroup == "" {
+		t, err := startDirect(s.spec, output, s.record)
+		if e := s.retreat(); e != nil {
+			return nil, errors.Join(err, e)
 		}
-		if err != nil {
-			return nil, err
-		}
+		return t, err
+	}
+	group, err := cgroup.Open(s.spec.Cgroup)
+	if err == nil {
+		err = group.Join(os.Getpid())
+	}
+	if err == nil {
+		// Once the task runs it may use more already, and a limit below that is
+		// refused. What the supervisor uses in that moment is little.
+		err = group.Limit(s.spec.Limits)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.retreat())
 	}
 	t, err := startDirect(s.spec, output, s.record)
 	if e := s.retreat(); e != nil {

@@ -32,8 +32,9 @@ type Config struct {
 // at once, for one task or many, and by several agents' processes; whatever
 // was cut short by a crash, repeating it brings to its end.
 type Tasks struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	sealed func() (*os.File, error) // made when it is first needed
 
 	mu sync.Mutex
 	// children are the supervisors that this process started and has yet to
@@ -61,7 +62,10 @@ func NewTasks(cfg Config, log *slog.Logger) (*Tasks, error) {
 	if longest := maxSocketPath - 1 - len("/"+"/"+socketFile) - keySize; len(dir) > longest {
 		return nil, fmt.Errorf("run directory %s is longer than the %d bytes that leave room for a socket's name", dir, longest)
 	}
-	return &Tasks{cfg: cfg, log: log, children: map[runDir]int{}}, nil
+	return &Tasks{
+		cfg: cfg, log: log, children: map[runDir]int{},
+		sealed: sync.OnceValues(func() (*os.File, error) { return seal(cfg.Executable) }),
+	}, nil
 }
 
 func (t *Tasks) dir(id string) runDir { return runDir(filepath.Join(t.cfg.RunDir, key(id))) }
@@ -258,6 +262,9 @@ func (t *Tasks) cgroupOf(dir runDir) string {
 	return t.cgroupPath(filepath.Base(string(dir)))
 }
 
+// supervisorsGroup is where the supervisors are, below the parent.
+const supervisorsGroup = "supervisors"
+
 func (t *Tasks) cgroupPath(name string) string {
 	return filepath.Join("/", t.cfg.CgroupParent, name)
 }
@@ -272,6 +279,21 @@ func (t *Tasks) CheckCgroups() error {
 		return err
 	}
 	return group.Create()
+}
+
+// Sweep removes the cgroups that all tasks have in common, unless somebody's
+// tasks are in them. It is for agents that leave their machine for good.
+func (t *Tasks) Sweep() error {
+	for _, name := range []string{supervisorsGroup, ""} {
+		group, err := cgroup.Open(t.cgroupPath(name))
+		if err != nil {
+			return err
+		}
+		if err := group.RemoveEmpty(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reap collects the supervisor's exit status if this process started it, so

@@ -213,7 +213,7 @@ func (f *fixture) removeRefuses() {
 	f.bind("volume", "alloc/data/pg", false)
 	f.write("volume/precious")
 	f.write("alloc/log")
-	err := mount.RemoveAll(f, f.path("alloc"))
+	err := mount.RemoveAll(f.Context(), f, f.path("alloc"))
 	var mounted *mount.MountedError
 	if !errors.As(err, &mounted) {
 		f.Fatalf("remove above a mount: %v, want a MountedError", err)
@@ -230,8 +230,8 @@ func (f *fixture) removeRemoves() {
 	f.bind("volume", "alloc/data/pg", false)
 	f.write("volume/precious")
 	f.ok(f.Unmount(f.path("alloc/data/pg")))
-	f.ok(mount.RemoveAll(f, f.path("alloc")))
-	f.ok(mount.RemoveAll(f, f.path("alloc")))
+	f.ok(mount.RemoveAll(f.Context(), f, f.path("alloc")))
+	f.ok(mount.RemoveAll(f.Context(), f, f.path("alloc")))
 	if _, err := os.Lstat(f.path("alloc")); !errors.Is(err, os.ErrNotExist) {
 		f.Errorf("alloc after RemoveAll: %v", err)
 	}

@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/supervise"
+)
+
+// operations takes the operations that this node has.
+type operations interface {
+	Assign(ops []*api.Operation)
+}
+
+// facts is where a node says that it runs nothing which the servers do not know.
+type facts interface {
+	SetCleared(generation uint64)
+}
+
+// allocations is the runners of a node. It takes assignments, and keeps a
+// runner for each allocation.
+type allocations struct {
+	cfg        allocrunner.Config
+	operations operations
+	facts      facts
+	log        *slog.Logger
+
+	mu         sync.Mutex // guards below
+	runners    map[api.AllocID]*allocrunner.Runner
+	held       []localdb.Allocation  // wait for word of the servers
+	starting   []*allocrunner.Runner // not picked up by Run yet
+	draining   bool
+	started    chan struct{} // capacity 1: starting has something
+	changed    chan struct{} // closed and replaced when a runner ends
+	quiet      bool          // a recovery was said
+	generation uint64        // of the last assignments
+	// clearing are the allocations that end because a confirmed recovery does
+	// not know them; nil if there is none.
+	clearing map[api.AllocID]bool
+}
+
+func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
+	return &allocations{
+		cfg: cfg, operations: ops, facts: f, log: log,
+		runners: map[api.AllocID]*allocrunner.Runner{},
+		started: make(chan struct{}, 1), changed: make(chan struct{}),
+	}
+}
+
+// restore takes over what the local database remembers. What ran in an earlier
+// boot is held until the servers have spoken: meanwhile they may have given its
+// volumes away, or this is a copy of the node. What runs goes on at once.
+func (s *allocations) restore(records []localdb.Allocation, rebooted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rebooted && len(records) > 0 {
+		s.log.Info("allocations of an earlier boot wait for word of the servers", "allocations", len(records))
+		s.held = records
+		return
+	}
+	for _, r := range records {
+		s.add(r)
+	}
+}
+
+// add makes a runner; the caller holds mu.
+func (s *allocations) add(record localdb.Allocation) {
+	r := allocrunner.New(s.cfg, record, s.log)
+	s.runners[r.ID()] = r
+	s.starting = append(s.starting, r)
+	select {
+	case s.started <- struct{}{}:
+	default:
+	}
+}
+
+// Assign implements assignment.Consumer. While a restored cluster recovers,
+// what the servers want may be long out of date: nothing is started and
+// nothing is stopped, until an operator has confirmed. Then first ends, on all
+// nodes, what the servers do not know.
+func (s *allocations) Assign(a *api.Assignments) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Generation.Number != s.generation {
+		if s.generation != 0 {
+			for _, r := range s.runners {
+				r.Again()
+			}
+			// Servers that were put back count operations from an older number on:
+			// one with the same id may be another.
+			s.operations.Assign(nil)
+		}
+		s.generation, s.clearing = a.Generation.Number, nil
+	}
+	listed := map[api.AllocID]bool{}
+	for i := range a.Allocations {
+		listed[a.Allocations[i].ID] = true
+	}
+	switch {
+	case s.draining:
+	case a.Generation.Confirmed:
+		s.clear(listed)
+	case a.Generation.Recovering:
+		if !s.quiet {
+			s.log.Warn("the cluster recovers: this node changes nothing until an operator confirms", "reason", a.Generation.Reason)
+		}
+		s.quiet = true
+	default:
+		s.quiet, s.clearing = false, nil
+		s.take(a, listed)
+	}
+}
+
+// clear ends what is not listed, and says so when it has ended.
+func (s *allocations) clear(listed map[api.AllocID]bool) {
+	s.clearing = map[api.AllocID]bool{}
+	var held []localdb.Allocation
+	for _, record := range s.held {
+		if listed[record.Assignment.ID] {
+			held = append(held, record)
+		} else {
+			s.add(record)
+		}
+	}
+	s.held = held
+	for id, r := range s.runners {
+		if !listed[id] {
+			s.clearing[id] = true
+			r.Stop()
+		}
+	}
+	s.cleared()
+}
+
+// cleared says that nothing is left which a confirmed recovery does not know;
+// the caller holds mu.
+func (s *allocations) cleared() {
+	if s.clearing != nil && len(s.clearing) == 0 {
+		s.facts.SetCleared(s.generation)
+	}
+}
+
+// take does what the servers want.
+func (s *allocations) take(a *api.Assignments, listed map[api.AllocID]bool) {
+	for _, record := range s.held {
+		s.add(record)
+	}
+	s.held = nil
+	s.operations.Assign(a.Operations)
+	for i := range a.Allocations {
+		as := a.Allocations[i]
+		switch r := s.runners[as.ID]; {
+		case as.Allocation == nil: // unchanged
+		case r != nil:
+			r.Update(as)
+		default:
+			s.add(localdb.Allocation{Assignment: as})
+		}
+	}
+	for id, r := range s.runners {
+		if !listed[id] {
+			r.Stop()
+		}
+	}
+}
+
+// Run runs the runners until ctx ends. Their tasks and mounts stay.
+func (s *allocations) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		for _, r := range s.pick() {
+			running.Go(func() { s.keep(ctx, r) })
+		}
+		select {
+		case <-s.started:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (s *allocations) pick() []*allocrunner.Runner {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	picked := s.starting
+	s.starting = nil
+	return picked
+}
+
+// retryRunner is how long to wait before a runner that failed goes on.
+const retryRunner = 5 * time.Second
+
+// keep runs one runner to its end. It fails only if the node's disk does.
+func (s *allocations) keep(ctx context.Context, r *allocrunner.Runner) {
+	for {
+		err := r.Run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			break
+		}
+		s.log.Error("allocation cannot go on", "alloc", r.ID().Short(), "error", err)
+		if !supervise.Sleep(ctx, retryRunner) {
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runners, r.ID())
+	if s.clearing[r.ID()] {
+		delete(s.clearing, r.ID())
+		s.cleared()
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// destroy ends all allocations for good and returns when they are gone, or how
+// many are left when ctx ends.
+func (s *allocations) destroy(ctx context.Context) (left int) {
+	for {
+		s.mu.Lock()
+		s.draining = true
+		for _, record := range s.held {
+			s.add(record)
+		}
+		s.held = nil
+		for _, r := range s.runners {
+			r.Stop()
+		}
+		left, changed := len(s.runners), s.changed
+		s.mu.Unlock()
+		if left == 0 {
+			return 0
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return left
+		}
+	}
+}

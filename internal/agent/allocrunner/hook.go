@@ -1,0 +1,151 @@
+package allocrunner
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Hook is one part of what an allocation needs on its node.
+type Hook interface {
+	// Name is one or two lower-case words.
+	Name() string
+	// Up brings the part up, after those before it. It looks before it acts:
+	// it is called again after every failure, after a restart of the agent,
+	// and as a health check while the allocation runs. An error is retried
+	// with backoff, unless it is Fatal.
+	Up(ctx context.Context, s *Step) error
+	// Down takes it down, after those behind it. It works if Up never ran, or
+	// half ran, or ran in an earlier boot. It is repeated until it answers nil.
+	Down(ctx context.Context, s *Step) error
+}
+
+// Watcher is a hook that knows when the allocation has ended by itself.
+type Watcher interface {
+	Hook
+	// Watch returns when the allocation has ended, when Up has something to do,
+	// or ctx. It is called when all hooks are up.
+	Watch(ctx context.Context, s *Step) (News, error)
+}
+
+// News is what a Watcher has seen.
+type News int
+
+// The news.
+const (
+	// Again: the hooks' Ups are to look.
+	Again News = iota
+	// Complete: the allocation has ended as it should.
+	Complete
+	// Failed: it has ended otherwise.
+	Failed
+)
+
+// Fatal marks an error that repeating cannot help: the allocation has failed.
+type Fatal struct{ Err error }
+
+func (f *Fatal) Error() string { return f.Err.Error() }
+func (f *Fatal) Unwrap() error { return f.Err }
+
+// Waiting is the error of a hook that waits for the servers. It is not counted
+// as a failure: the hook is called again when the assignment changes.
+type Waiting struct{ Reason string }
+
+func (w *Waiting) Error() string { return w.Reason }
+
+// waiting reports whether err says that the servers' turn has not come.
+func waiting(err error) bool {
+	var w *Waiting
+	return errors.As(err, &w)
+}
+
+// Step is what hooks work with: the assignment, and what hooks hand to those
+// behind them. It is safe for concurrent use.
+type Step struct {
+	// Dir is the allocation's directory on the host.
+	Dir string
+
+	mu         sync.Mutex // guards below
+	assignment api.AllocAssignment
+	mounts     map[string]string
+	tasks      map[string]api.TaskStatus
+	starting   bool
+	changed    func()
+	record     func() error
+}
+
+// NewStep returns the step of an assignment.
+func NewStep(dir string, a api.AllocAssignment) *Step {
+	return &Step{
+		Dir: dir, assignment: a, mounts: map[string]string{}, tasks: map[string]api.TaskStatus{},
+		changed: func() {}, record: func() error { return nil },
+	}
+}
+
+// Assignment is the newest.
+func (s *Step) Assignment() api.AllocAssignment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.assignment
+}
+
+func (s *Step) setAssignment(a api.AllocAssignment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.assignment = a
+}
+
+// SetMount hands on where a volume is mounted on the host, by the request's name.
+func (s *Step) SetMount(name, path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mounts[name] = path
+}
+
+// Mounts is where the volumes are.
+func (s *Step) Mounts() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mounts)
+}
+
+// SetTask says how a task is. It is reported with the allocation.
+func (s *Step) SetTask(name string, t api.TaskStatus) {
+	s.mu.Lock()
+	same := s.tasks[name] == t
+	s.tasks[name] = t
+	s.mu.Unlock()
+	if !same {
+		s.changed()
+	}
+}
+
+// Tasks is how the tasks are.
+func (s *Step) Tasks() map[string]api.TaskStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tasks)
+}
+
+// SetStarting says whether the allocation, with all hooks up, does not count as
+// running yet.
+func (s *Step) SetStarting(starting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting = starting
+}
+
+// Starting reports whether it does not.
+func (s *Step) Starting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.starting
+}
+
+// Record writes how the tasks are to the local database. A hook calls it from
+// Up or Down, before it does what it could not tell from the tasks themselves
+// that it has done.
+func (s *Step) Record() error { return s.record() }

@@ -1,0 +1,61 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+)
+
+// Directories makes what tasks find as their own: local, secrets, tmp and logs.
+type Directories struct{}
+
+// Name implements allocrunner.Hook.
+func (Directories) Name() string { return "directories" }
+
+// TaskDir is a task's directory on the host.
+func TaskDir(allocDir, task string) string { return filepath.Join(allocDir, task) }
+
+// Up implements allocrunner.Hook.
+func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
+	group := s.Assignment().Group
+	if group == nil {
+		return &allocrunner.Waiting{Reason: "the servers have not sent the allocation's group"}
+	}
+	for i := range group.Tasks {
+		dir := TaskDir(s.Dir, group.Tasks[i].Name)
+		for _, d := range []struct {
+			name string
+			mode os.FileMode
+		}{{"local", 0o777}, {"secrets", 0o700}, {"tmp", 0o777 | os.ModeSticky}, {"logs", 0o755}} {
+			if err := makeDir(filepath.Join(dir, d.name), d.mode); err != nil {
+				return fmt.Errorf("make task directory: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// makeDir makes a directory with just this mode, whatever the umask, or leaves
+// the one that is there: its task may have changed the mode, and relies on it.
+// It gets its name last, so that a crash leaves none with another mode.
+func makeDir(path string, mode os.FileMode) error {
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	fresh := path + ".new"
+	if err := os.MkdirAll(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(fresh, mode); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}
+
+// Down implements allocrunner.Hook. The directories stay, for their logs, until
+// the allocation is collected.
+func (Directories) Down(context.Context, *allocrunner.Step) error { return nil }

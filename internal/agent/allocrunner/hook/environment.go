@@ -1,0 +1,125 @@
+package hook
+
+import (
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver"
+)
+
+// spec is what the driver needs to run a task. An error is the job's.
+func (t *Tasks) spec(a *api.AllocAssignment, task api.Task, allocDir string, mounts map[string]string) (driver.Spec, error) {
+	env := t.environment(a, &task, mounts)
+	files, err := t.render(task.Templates, env)
+	if err != nil {
+		return driver.Spec{}, err
+	}
+	task.Config = t.expandConfig(task.Config, env)
+	spec := driver.Spec{Task: task, Dir: TaskDir(allocDir, task.Name), Files: files, Env: env}
+	for _, m := range task.VolumeMounts {
+		readOnly := m.ReadOnly
+		for i := range a.Attachments {
+			if at := &a.Attachments[i].Attachment; at.Name == m.Volume && !at.Writes() {
+				readOnly = true
+			}
+		}
+		spec.Mounts = append(spec.Mounts, driver.Mount{Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly})
+	}
+	return spec, nil
+}
+
+// environment is what a task finds: who it is, where its volumes are, and the
+// job's own variables, which may refer to the others.
+func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[string]string) map[string]string {
+	alloc := a.Allocation
+	env := map[string]string{
+		"BERTH_ALLOC_ID":    string(alloc.ID),
+		"BERTH_ALLOC_NAME":  alloc.Name(),
+		"BERTH_ALLOC_INDEX": strconv.Itoa(alloc.Index),
+		"BERTH_GROUP_NAME":  alloc.Group,
+		"BERTH_JOB_ID":      string(alloc.JobID),
+		"BERTH_NAMESPACE":   string(alloc.Namespace),
+		"BERTH_NODE_ID":     string(t.node.ID),
+		"BERTH_NODE_NAME":   t.node.Name,
+		"BERTH_TASK_NAME":   task.Name,
+	}
+	for _, m := range task.VolumeMounts {
+		env["BERTH_VOLUME_"+m.Volume] = m.Destination
+	}
+	for name, path := range mounts {
+		if _, mounted := env["BERTH_VOLUME_"+name]; !mounted {
+			env["BERTH_VOLUME_"+name] = path
+		}
+	}
+	for _, p := range alloc.Ports {
+		number := strconv.Itoa(p.Number)
+		env["BERTH_PORT_"+p.Name] = number
+		if address := t.node.Status.Profile.Address; address != "" {
+			env["BERTH_IP_"+p.Name] = address
+			env["BERTH_ADDR_"+p.Name] = net.JoinHostPort(address, number)
+		}
+	}
+	if r := task.Resources; r != nil {
+		env["BERTH_CPU"] = strconv.Itoa(r.CPU)
+		env["BERTH_MEMORY"] = strconv.FormatInt(r.Limit()>>20, 10)
+	}
+	for _, meta := range []map[string]string{a.Meta, a.Group.Meta, task.Meta} {
+		for k, v := range meta {
+			env["BERTH_META_"+k] = v
+		}
+	}
+	known := maps.Clone(env)
+	for _, k := range slices.Sorted(maps.Keys(task.Env)) {
+		env[k] = t.expand(task.Env[k], known)
+	}
+	return env
+}
+
+var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}`)
+
+// expand replaces ${NAME} by the variable of that name, and ${attr.name} and the
+// like by what the node has. What is neither stays as it is: it may be meant
+// for the task's shell.
+func (t *Tasks) expand(s string, env map[string]string) string {
+	return reference.ReplaceAllStringFunc(s, func(ref string) string { return t.value(ref, env) })
+}
+
+// value is what a ${...} is replaced by.
+func (t *Tasks) value(ref string, env map[string]string) string {
+	if v, ok := env[ref[2:len(ref)-1]]; ok {
+		return v
+	}
+	if v, ok := t.node.Lookup(ref); ok {
+		return v
+	}
+	return ref
+}
+
+// expandConfig expands every string of a driver's config.
+func (t *Tasks) expandConfig(config map[string]any, env map[string]string) map[string]any {
+	out := make(map[string]any, len(config))
+	for k, v := range config {
+		out[k] = t.expandValue(v, env)
+	}
+	return out
+}
+
+func (t *Tasks) expandValue(v any, env map[string]string) any {
+	switch v := v.(type) {
+	case string:
+		return t.expand(v, env)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = t.expandValue(e, env)
+		}
+		return out
+	case map[string]any:
+		return t.expandConfig(v, env)
+	}
+	return v
+}

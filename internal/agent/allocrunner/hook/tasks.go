@@ -1,0 +1,307 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+	"github.com/berth-dev/berth/internal/agent/driver"
+)
+
+// Tasks runs the allocation's tasks.
+type Tasks struct {
+	drivers map[string]driver.Driver
+	node    api.Node
+}
+
+// NewTasks returns the hook of a node with these drivers, by name.
+func NewTasks(drivers map[string]driver.Driver, node api.Node) *Tasks {
+	return &Tasks{drivers: drivers, node: node}
+}
+
+// Name implements allocrunner.Hook.
+func (*Tasks) Name() string { return "tasks" }
+
+// runID is the driver's name for a run of a task. Each run has its own, so that
+// an end is counted once, and a start made once, whatever was cut short between.
+func runID(a *api.AllocAssignment, task string, run int) string {
+	id := string(a.ID) + "/" + task
+	if run > 0 {
+		id += "/" + strconv.Itoa(run)
+	}
+	return id
+}
+
+// Up implements allocrunner.Hook. A task that runs is adopted; one that has
+// ended is started again, or left, as its restart policy says.
+func (t *Tasks) Up(ctx context.Context, s *allocrunner.Step) error {
+	a := s.Assignment()
+	for task := range due(a.Group, s.Tasks) {
+		if err := t.raise(ctx, s, &a, task); err != nil {
+			return err
+		}
+	}
+	s.SetStarting(!passed(a.Group, "", s.Tasks()))
+	return nil
+}
+
+// raise does the next thing for one task, if there is one to do now.
+func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
+	d := t.drivers[task.Driver]
+	if d == nil {
+		return noDriver(s, task)
+	}
+	was := s.Tasks()[task.Name]
+	status, err := d.Status(ctx, runID(a, task.Name, was.Restarts))
+	if err != nil {
+		return fmt.Errorf("look at task %s: %w", task.Name, err)
+	}
+	if was.State != api.TaskEnded && status.State != driver.StateUnknown {
+		was.State = api.TaskRunning // also if the agent was killed that had started it
+	}
+	if asked := a.Allocation.RestartsAsked(task.Name); asked != was.Asked {
+		if was, err = obey(s, task, was, asked); err != nil {
+			return err
+		}
+		if status, err = d.Status(ctx, runID(a, task.Name, was.Restarts)); err != nil {
+			return fmt.Errorf("look at task %s: %w", task.Name, err)
+		}
+	}
+	switch {
+	case status.State == driver.StateRunning:
+		s.SetTask(task.Name, seen(was, status, TaskDir(s.Dir, task.Name)))
+		return nil
+	case was.State == api.TaskEnded:
+		return nil
+	case status.State == driver.StateEnded:
+		return decide(s, a, task, seen(was, status, TaskDir(s.Dir, task.Name)))
+	case was.State == api.TaskPending && was.Next.After(time.Now()):
+		return nil
+	}
+	return t.start(ctx, s, a, task)
+}
+
+// decide records what comes of a task's end before it comes: a power cut must
+// not make it end, or start, twice.
+func decide(s *allocrunner.Step, a *api.AllocAssignment, task *api.Task, ended api.TaskStatus) error {
+	s.SetTask(task.Name, after(a.Group.Restarts(task, a.JobType), ended, time.Now()))
+	return s.Record()
+}
+
+// start begins the next run of a task, when nothing is left of the one before.
+func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
+	d := t.drivers[task.Driver]
+	was := s.Tasks()[task.Name]
+	if err := t.endLast(ctx, s, a, task); err != nil {
+		return err
+	}
+	spec, err := t.spec(a, *task, s.Dir, s.Mounts())
+	if err != nil {
+		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
+	}
+	spec.ID = runID(a, task.Name, was.Restarts)
+	if err := admit(ctx, d, &spec); err != nil {
+		return err
+	}
+	if err := d.Start(ctx, spec); err != nil {
+		if api.CodeOf(err) == api.CodeInvalid {
+			return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
+		}
+		return fmt.Errorf("start task %s: %w", task.Name, err)
+	}
+	status, err := d.Status(ctx, spec.ID)
+	if err != nil {
+		return fmt.Errorf("look at task %s: %w", task.Name, err)
+	}
+	now := seen(s.Tasks()[task.Name], status, spec.Dir)
+	now.State = api.TaskRunning // one that has ended already is Watch's to see
+	s.SetTask(task.Name, now)
+	return nil
+}
+
+// admit checks what is to be run. It is not asked about what runs: the node may
+// have changed under it, a user be gone, and it runs all the same.
+func admit(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
+	task := &spec.Task
+	if len(task.VolumeMounts) > 0 && !d.Fingerprint(ctx).MountsVolumes {
+		return &allocrunner.Fatal{Err: fmt.Errorf(
+			"task %s: driver %s cannot mount volumes: it runs the command directly on the host; use driver \"exec\"", task.Name, task.Driver)}
+	}
+	if err := d.Check(*task); err != nil {
+		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
+	}
+	return nil
+}
+
+// noDriver is the error of a task whose driver is not here. If it was once
+// started, it may still run: an agent without the driver must not say that it
+// has ended, nor take its volumes away.
+func noDriver(s *allocrunner.Step, task *api.Task) error {
+	err := fmt.Errorf("task %s: this node has no driver %s", task.Name, task.Driver)
+	if started(s, task) {
+		return fmt.Errorf("%w any more, and it may still run", err)
+	}
+	return &allocrunner.Fatal{Err: err}
+}
+
+func started(s *allocrunner.Step, task *api.Task) bool {
+	_, known := s.Tasks()[task.Name]
+	return known
+}
+
+// errNews ends Watch: Up is to look.
+var errNews = errors.New("there is something to do")
+
+// Watch implements allocrunner.Watcher. The allocation has ended when one task
+// has failed for good, or when the leader, or all main tasks, have ended.
+func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.News, error) {
+	a, tasks := s.Assignment(), s.Tasks()
+	if end := outcome(&a, tasks); end != allocrunner.Again {
+		return end, nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for task := range due(a.Group, func() map[string]api.TaskStatus { return tasks }) {
+		g.Go(func() error { return t.watch(ctx, &a, task, tasks[task.Name]) })
+	}
+	if err := g.Wait(); !errors.Is(err, errNews) {
+		return allocrunner.Again, err
+	}
+	return allocrunner.Again, nil
+}
+
+// watch waits until a task has ended, or is to be started.
+func (t *Tasks) watch(ctx context.Context, a *api.AllocAssignment, task *api.Task, was api.TaskStatus) error {
+	switch was.State {
+	case api.TaskPending:
+		timer := time.NewTimer(time.Until(was.Next))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return errNews
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	case api.TaskRunning, "":
+		if _, err := t.drivers[task.Driver].Wait(ctx, runID(a, task.Name, was.Restarts)); err != nil {
+			return fmt.Errorf("watch task %s: %w", task.Name, err)
+		}
+		return errNews
+	case api.TaskEnded:
+	}
+	return nil
+}
+
+// outcome is how the allocation has ended, or Again.
+func outcome(a *api.AllocAssignment, tasks map[string]api.TaskStatus) allocrunner.News {
+	left, led := 0, false
+	for i := range a.Group.Tasks {
+		task := &a.Group.Tasks[i]
+		is := tasks[task.Name]
+		switch {
+		case is.State != api.TaskEnded && task.Main():
+			left++
+		case is.State != api.TaskEnded:
+		case !is.End().Succeeded():
+			return allocrunner.Failed
+		case task.Leader:
+			led = true
+		}
+	}
+	if left == 0 || led {
+		return allocrunner.Complete
+	}
+	return allocrunner.Again
+}
+
+// Down implements allocrunner.Hook.
+func (t *Tasks) Down(ctx context.Context, s *allocrunner.Step) error {
+	a := s.Assignment()
+	if a.Group == nil {
+		return nil
+	}
+	for _, part := range leaving(a.Group) {
+		var g errgroup.Group
+		for _, task := range part {
+			g.Go(func() error { return t.end(ctx, s, &a, task) })
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end stops a task and forgets it. How it ended is reported in between: the
+// driver does not know it afterwards.
+func (t *Tasks) end(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
+	if t.drivers[task.Driver] == nil {
+		if started(s, task) {
+			return noDriver(s, task)
+		}
+		return nil
+	}
+	if err := t.endLast(ctx, s, a, task); err != nil {
+		return err
+	}
+	return t.endRun(ctx, a, task, s.Tasks()[task.Name].Restarts, func(status driver.Status) error {
+		last, known := s.Tasks()[task.Name]
+		switch {
+		case status.State == driver.StateEnded:
+			last = seen(last, status, TaskDir(s.Dir, task.Name))
+		case !known:
+			return nil
+		case last.State == api.TaskRunning:
+			// The machine was rebooted, or the agent killed, before it was noted.
+			last.State, last.Reason = api.TaskEnded, "nobody saw how it ended"
+		case last.State == api.TaskPending && last.Restarts > 0:
+			// It waited to be started again: the end before counts.
+			last.State, last.Next = api.TaskEnded, time.Time{}
+			last.Ended, last.ExitCode, last.Signal, last.Reason = last.Last.Ended, last.Last.ExitCode, last.Last.Signal, last.Last.Reason
+		}
+		s.SetTask(task.Name, last)
+		return nil
+	})
+}
+
+// endLast ends the run before the current one, if there was one. It has ended
+// already, unless it was to be started again before it had.
+func (t *Tasks) endLast(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
+	run := s.Tasks()[task.Name].Restarts - 1
+	if run < 0 {
+		return nil
+	}
+	return t.endRun(ctx, a, task, run, func(status driver.Status) error {
+		now, ended := s.Tasks()[task.Name], seen(api.TaskStatus{}, status, "")
+		if status.State != driver.StateEnded || now.Last == ended.End() {
+			return nil
+		}
+		now.Last = ended.End()
+		s.SetTask(task.Name, now)
+		return s.Record()
+	})
+}
+
+// endRun stops a run of a task, tells how it ended, and forgets it.
+func (t *Tasks) endRun(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, tell func(driver.Status) error) error {
+	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
+	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
+		return fmt.Errorf("stop task %s: %w", task.Name, err)
+	}
+	status, err := d.Status(ctx, id)
+	if err != nil {
+		return fmt.Errorf("look at task %s: %w", task.Name, err)
+	}
+	if err := tell(status); err != nil {
+		return err
+	}
+	if err := d.Destroy(ctx, id); err != nil {
+		return fmt.Errorf("clean up after task %s: %w", task.Name, err)
+	}
+	return nil
+}

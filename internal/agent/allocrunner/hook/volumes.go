@@ -1,0 +1,120 @@
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+)
+
+// Mounter brings volumes to their target paths and takes them away again.
+type Mounter interface {
+	Mount(ctx context.Context, a *api.AttachmentAssignment) (target string, err error)
+	Unmount(ctx context.Context, a *api.AttachmentAssignment) error
+}
+
+// AttachmentFacts is where the hook says how far attachments are.
+type AttachmentFacts interface {
+	SetAttachment(f api.AttachmentFact)
+	// RepeatAttachment says it again, also if it was said.
+	RepeatAttachment(f api.AttachmentFact)
+}
+
+// Volumes mounts the allocation's volumes, each on its own: one that is stuck
+// keeps no other.
+type Volumes struct {
+	mounter Mounter
+	facts   AttachmentFacts
+}
+
+// NewVolumes returns the hook.
+func NewVolumes(m Mounter, facts AttachmentFacts) *Volumes { return &Volumes{m, facts} }
+
+// Name implements allocrunner.Hook.
+func (*Volumes) Name() string { return "volumes" }
+
+// Up implements allocrunner.Hook.
+func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
+	a := s.Assignment()
+	if a.Group != nil && len(a.Attachments) < len(a.Group.Volumes) {
+		return &allocrunner.Waiting{Reason: "the servers have not sent all attachments"}
+	}
+	return v.each(a, func(at *api.AttachmentAssignment) error {
+		if at.Attachment.Status.State.Before(api.ControllerPublished) {
+			return &allocrunner.Waiting{Reason: fmt.Sprintf("volume %s is not attached to this node yet", at.Attachment.VolumeID)}
+		}
+		if !at.Attachment.Wanted() {
+			return &allocrunner.Waiting{Reason: fmt.Sprintf("the hold on volume %s has ended", at.Attachment.VolumeID)}
+		}
+		target, err := v.mounter.Mount(ctx, at)
+		if err != nil {
+			return v.failed(ctx, at, err)
+		}
+		s.SetMount(at.Attachment.Name, target)
+		fact := api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodePublished, TargetPath: target}
+		if at.Attachment.Status.State == api.ControllerPublished {
+			v.facts.RepeatAttachment(fact)
+		} else {
+			v.facts.SetAttachment(fact)
+		}
+		return nil
+	})
+}
+
+// Down implements allocrunner.Hook.
+func (v *Volumes) Down(ctx context.Context, s *allocrunner.Step) error {
+	a := s.Assignment()
+	return v.each(a, func(at *api.AttachmentAssignment) error {
+		if err := v.mounter.Unmount(ctx, at); err != nil {
+			return v.failed(ctx, at, err)
+		}
+		v.facts.SetAttachment(api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodeDetached})
+		return nil
+	})
+}
+
+// failed says why a step did not succeed. That the agent ends is no problem of
+// the volume's.
+func (v *Volumes) failed(ctx context.Context, at *api.AttachmentAssignment, err error) error {
+	if ctx.Err() == nil {
+		v.facts.SetAttachment(api.AttachmentFact{AllocID: at.Attachment.AllocID, Name: at.Attachment.Name, Problem: problem(err)})
+	}
+	return err
+}
+
+// each works on all attachments at once, and answers one error: of those that
+// matter most. What only waits does not hide what fails.
+func (v *Volumes) each(a api.AllocAssignment, f func(*api.AttachmentAssignment) error) error {
+	errs := make([]error, len(a.Attachments))
+	var g errgroup.Group
+	for i := range a.Attachments {
+		g.Go(func() error {
+			errs[i] = f(&a.Attachments[i])
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in errs
+	var last error
+	for _, err := range errs {
+		var w *allocrunner.Waiting
+		if err != nil && (last == nil || !errors.As(err, &w)) {
+			last = err
+		}
+	}
+	return last
+}
+
+func problem(err error) *api.Problem {
+	p := &api.Problem{Step: "volumes", Message: err.Error()}
+	var c interface {
+		Problem() (step, code, message string)
+	}
+	if errors.As(err, &c) {
+		p.Step, p.Code, p.Message = c.Problem()
+	}
+	return p
+}

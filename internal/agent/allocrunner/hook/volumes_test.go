@@ -1,0 +1,206 @@
+package hook_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
+)
+
+// mounter does what its script says for each volume.
+type mounter struct {
+	script func(ctx context.Context, call string) error
+
+	mu    sync.Mutex // guards calls
+	calls []string
+}
+
+func (m *mounter) call(ctx context.Context, call string) error {
+	m.mu.Lock()
+	m.calls = append(m.calls, call)
+	m.mu.Unlock()
+	return m.script(ctx, call)
+}
+
+func (m *mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (string, error) {
+	return "/mnt/" + a.Attachment.Name, m.call(ctx, "mount "+a.Attachment.Name)
+}
+
+func (m *mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) error {
+	return m.call(ctx, "unmount "+a.Attachment.Name)
+}
+
+func (m *mounter) sorted() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(slices.Sorted(slices.Values(m.calls)), ", ")
+}
+
+// said are the facts by attachment.
+type said struct {
+	mu    sync.Mutex // guards facts
+	facts map[string]api.AttachmentFact
+}
+
+func (s *said) RepeatAttachment(f api.AttachmentFact) { s.SetAttachment(f) }
+
+func (s *said) SetAttachment(f api.AttachmentFact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.facts[f.Name] = f
+}
+
+// volumes is the hook with a step for volumes in these states.
+func volumes(states map[string]api.AttachmentState, script func(context.Context, string) error) (*hook.Volumes, *mounter, *said, *allocrunner.Step) {
+	m, facts := &mounter{script: script}, &said{facts: map[string]api.AttachmentFact{}}
+	a := assignment()
+	for _, name := range []string{"a", "b", "c"} {
+		if state, there := states[name]; there {
+			a.Group.Volumes = append(a.Group.Volumes, api.VolumeRequest{Name: name})
+			a.Attachments = append(a.Attachments, api.AttachmentAssignment{Attachment: api.Attachment{
+				AllocID: a.ID, Name: name, VolumeID: api.VolumeID("vol-" + name), Status: api.AttachmentStatus{State: state},
+			}})
+		}
+	}
+	return hook.NewVolumes(m, facts), m, facts, allocrunner.NewStep("/alloc", a)
+}
+
+func works(context.Context, string) error { return nil }
+
+// coded is an error as the volume mounter makes it.
+type coded struct{}
+
+func (coded) Error() string                         { return "NodeStageVolume: INTERNAL: no" }
+func (coded) Problem() (step, code, message string) { return "NodeStageVolume", "INTERNAL", "no" }
+
+func TestVolumesAreMountedAndHandedOn(t *testing.T) {
+	t.Parallel()
+	h, _, facts, s := volumes(map[string]api.AttachmentState{"a": api.ControllerPublished, "b": api.NodePublished}, works)
+	if err := h.Up(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "/mnt/a", "b": "/mnt/b"}, s.Mounts()); diff != "" {
+		t.Errorf("mounts (-want +got):\n%s", diff)
+	}
+	want := api.AttachmentFact{AllocID: allocID, Name: "a", State: api.NodePublished, TargetPath: "/mnt/a"}
+	if diff := cmp.Diff(want, facts.facts["a"]); diff != "" {
+		t.Errorf("fact (-want +got):\n%s", diff)
+	}
+}
+
+func TestVolumesWaitForTheServers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		states map[string]api.AttachmentState
+		more   int // volumes that the group asks for beyond those
+		want   string
+		calls  string
+	}{
+		"NotAttached": {map[string]api.AttachmentState{"a": api.Claimed, "b": api.ControllerPublished}, 0, "vol-a is not attached", "mount b"},
+		"Ended":       {map[string]api.AttachmentState{"a": api.Unpublishing}, 0, "hold on volume vol-a has ended", ""},
+		"Missing":     {map[string]api.AttachmentState{"a": api.ControllerPublished}, 1, "not sent all", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, m, _, s := volumes(tc.states, works)
+			group := s.Assignment().Group
+			group.Volumes = append(group.Volumes, make([]api.VolumeRequest, tc.more)...)
+			err := h.Up(t.Context(), s)
+			var waiting *allocrunner.Waiting
+			if !errors.As(err, &waiting) || !strings.Contains(waiting.Reason, tc.want) {
+				t.Errorf("Up: %v, want to wait: %q", err, tc.want)
+			}
+			if got := m.sorted(); got != tc.calls {
+				t.Errorf("calls %q, want %q", got, tc.calls)
+			}
+		})
+	}
+}
+
+func TestVolumeThatFailsIsNotHiddenByOneThatWaits(t *testing.T) {
+	t.Parallel()
+	for _, failing := range []string{"a", "c"} {
+		states := map[string]api.AttachmentState{"a": api.Claimed, "b": api.Claimed, "c": api.Claimed}
+		states[failing] = api.ControllerPublished
+		h, _, facts, s := volumes(states, func(context.Context, string) error { return coded{} })
+		var waiting *allocrunner.Waiting
+		if err := h.Up(t.Context(), s); err == nil || errors.As(err, &waiting) {
+			t.Errorf("%s fails, and Up answers %v", failing, err)
+		}
+		want := &api.Problem{Step: "NodeStageVolume", Code: "INTERNAL", Message: "no"}
+		if diff := cmp.Diff(want, facts.facts[failing].Problem); diff != "" {
+			t.Errorf("problem (-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestStuckVolumeKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	for way, work := range map[string]func(*hook.Volumes, context.Context, *allocrunner.Step) error{
+		"Up": (*hook.Volumes).Up, "Down": (*hook.Volumes).Down,
+	} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				states := map[string]api.AttachmentState{"a": api.NodePublished, "b": api.NodePublished, "c": api.NodePublished}
+				h, m, facts, s := volumes(states, func(ctx context.Context, call string) error {
+					if strings.HasSuffix(call, "mount a") {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return nil
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- work(h, ctx, s) }()
+				synctest.Wait()
+				if n := strings.Count(m.sorted(), "mount"); n != 3 {
+					t.Errorf("%d volumes were worked on: %s", n, m.sorted())
+				}
+				facts.mu.Lock()
+				if len(facts.facts) != 2 {
+					t.Errorf("said: %+v, want b and c", facts.facts)
+				}
+				facts.mu.Unlock()
+				cancel()
+				if err := <-ended; !errors.Is(err, context.Canceled) {
+					t.Errorf("%s: %v", way, err)
+				}
+				if f, there := facts.facts["a"]; there {
+					t.Errorf("the end of the agent is said as a problem: %+v", f.Problem)
+				}
+			})
+		})
+	}
+}
+
+func TestVolumesAreUnmountedWhateverTheirState(t *testing.T) {
+	t.Parallel()
+	h, m, facts, s := volumes(map[string]api.AttachmentState{"a": api.Claimed, "b": api.Unpublishing, "c": api.NodePublished},
+		func(_ context.Context, call string) error {
+			if call == "unmount b" {
+				return coded{}
+			}
+			return nil
+		})
+	if err := h.Down(t.Context(), s); err == nil {
+		t.Error("Down answers nil, and b is still mounted")
+	}
+	if got, want := m.sorted(), "unmount a, unmount b, unmount c"; got != want {
+		t.Errorf("calls %q, want %q", got, want)
+	}
+	for name, want := range map[string]api.AttachmentState{"a": api.NodeDetached, "b": "", "c": api.NodeDetached} {
+		if got := facts.facts[name].State; got != want {
+			t.Errorf("%s is said to be %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package allocrunner
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/localdb"
+)
+
+// Memory is where a runner records what it must be able to undo.
+type Memory interface {
+	PutAllocation(a *localdb.Allocation) error
+	DeleteAllocation(id api.AllocID) error
+}
+
+// Facts is where a runner says how its allocation is.
+type Facts interface {
+	SetAllocation(f api.AllocFact)
+	ForgetAllocation(id api.AllocID, attachments []string)
+}
+
+// Config is what all runners of a node share.
+type Config struct {
+	// Dir holds a directory for each allocation.
+	Dir    string
+	Hooks  []Hook
+	Memory Memory
+	Facts  Facts
+	// Called is told of every call of a hook, up or down; nil for nobody.
+	Called func(hook, direction string, err error, took time.Duration)
+	// Remove removes a directory tree, and refuses to cross mounts.
+	Remove func(ctx context.Context, dir string) error
+}
+
+// Between tries of a hook that fails, and between health checks.
+const (
+	firstRetry  = 250 * time.Millisecond
+	lastRetry   = time.Minute
+	checkPeriod = 30 * time.Second
+)
+
+// Runner runs one allocation.
+type Runner struct {
+	cfg  Config
+	log  *slog.Logger
+	step *Step
+
+	mu      sync.Mutex // guards below; the database is written without it
+	record  localdb.Allocation
+	stale   bool // the record has changed since it was written
+	forget  bool
+	changed chan struct{} // capacity 1: the assignment has changed, or is gone
+	problem *api.Problem
+	turned  time.Time // when the way down began
+}
+
+// New returns the runner of a new allocation, or of one that was recorded.
+// Nothing is recorded or started before Run.
+func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
+	a := record.Assignment
+	r := &Runner{
+		cfg:     cfg,
+		log:     log.With("alloc", a.ID.Short()),
+		step:    NewStep(filepath.Join(cfg.Dir, string(a.ID)), a),
+		record:  record,
+		changed: make(chan struct{}, 1),
+	}
+	if record.Phase != localdb.PhaseUp {
+		r.turned = now()
+	}
+	if record.Phase == localdb.PhaseDone {
+		// Going down once more costs little, and says again what the servers
+		// may not have heard.
+		r.record.Phase = localdb.PhaseDown
+	}
+	maps.Copy(r.step.tasks, record.Status.Tasks)
+	r.step.changed, r.step.record = r.report, r.saveTasks
+	return r
+}
+
+// ID is the allocation's.
+func (r *Runner) ID() api.AllocID { return r.record.Assignment.ID }
+
+// Update takes a newer assignment. What the servers only give back of the
+// node's own reports wakes nobody: it would defeat the backoff.
+func (r *Runner) Update(a api.AllocAssignment) {
+	r.mu.Lock()
+	news := !sameWish(&r.record.Assignment, &a)
+	r.record.Assignment = a
+	r.stale = r.stale || news
+	r.mu.Unlock()
+	r.step.setAssignment(a)
+	if news {
+		r.nudge()
+	}
+}
+
+// Again takes an allocation that is done down once more. That says again what
+// servers have forgotten that were put back.
+func (r *Runner) Again() {
+	r.mu.Lock()
+	if r.record.Phase == localdb.PhaseDone {
+		r.record.Phase = localdb.PhaseDown
+	}
+	r.mu.Unlock()
+	r.nudge()
+}
+
+// Stop ends the allocation because the servers no longer know it; what is left
+// of it goes.
+func (r *Runner) Stop() {
+	r.mu.Lock()
+	r.forget = true
+	r.mu.Unlock()
+	r.nudge()
+}
+
+func (r *Runner) nudge() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run runs the allocation until it is forgotten, or ctx ends: then it stays as
+// it is, and the next agent goes on with it.
+func (r *Runner) Run(ctx context.Context) error {
+	r.begin()
+	for ctx.Err() == nil {
+		switch r.phase() {
+		case localdb.PhaseUp:
+			r.runUp(ctx)
+		case localdb.PhaseDown:
+			r.runDown(ctx)
+		case localdb.PhaseDone:
+			r.report()
+			if r.forgotten() {
+				return r.end(ctx)
+			}
+			select {
+			case <-r.changed:
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// begin makes the record of an allocation that is new. It is written before
+// the first hook is called.
+func (r *Runner) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.record.Phase == "" {
+		r.record.Phase = localdb.PhaseUp
+		r.record.Status = api.AllocStatus{State: api.AllocPending}
+		r.stale = true
+	}
+}
+
+// save writes the record if it has changed. Only Run's goroutine calls it, so
+// that records are written in order.
+func (r *Runner) save() error {
+	r.mu.Lock()
+	record, stale := r.record, r.stale
+	r.stale = false
+	r.mu.Unlock()
+	if !stale {
+		return nil
+	}
+	if err := r.cfg.Memory.PutAllocation(&record); err != nil {
+		r.mu.Lock()
+		r.stale = true
+		r.mu.Unlock()
+		return err
+	}
+	return nil
+}
+
+// saveTasks records how the tasks are. If that fails, it is done before the
+// next hook is called.
+func (r *Runner) saveTasks() error {
+	tasks := r.step.Tasks()
+	r.mu.Lock()
+	r.record.Status.Tasks, r.stale = tasks, true
+	r.mu.Unlock()
+	return r.save()
+}
+
+// change changes the record and writes it. If that fails it is tried again with
+// what comes next, and before anything is done that rests on it.
+func (r *Runner) change(f func(*localdb.Allocation)) {
+	r.mu.Lock()
+	f(&r.record)
+	r.stale = true
+	r.mu.Unlock()
+	if err := r.save(); err != nil {
+		r.log.Error("allocation could not be recorded", "error", err)
+	}
+}
+
+func (r *Runner) phase() localdb.Phase {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.record.Phase
+}
+
+func (r *Runner) forgotten() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.forget
+}
+
+// unwanted reports whether the allocation is to end.
+func (r *Runner) unwanted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.record.Assignment.Allocation
+	return r.forget || a != nil && (a.Desired == api.DesireStop || a.Terminal())
+}
+
+// pause waits for a change of the assignment, or for d.
+func (r *Runner) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.changed:
+	case <-ctx.Done():
+	}
+}
+
+// now is the present without its monotonic part, as it will come back from a
+// record.
+func now() time.Time { return time.Now().UTC().Round(0) }

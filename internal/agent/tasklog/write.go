@@ -1,0 +1,100 @@
+package tasklog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is kept of one log: the part that is written, and two older ones.
+const (
+	PartSize = 10 << 20 // bytes
+	Parts    = 3
+)
+
+// Writer appends to a log, and forgets its oldest parts. It has one user.
+type Writer struct {
+	path  string
+	limit int64
+	parts int
+
+	file *os.File
+	size int64
+}
+
+var _ io.WriteCloser = (*Writer)(nil)
+
+// Create opens the log to append, in parts of limit bytes, of which it keeps so
+// many, two at least. The caller must close it.
+func Create(path string, limit int64, parts int) (*Writer, error) {
+	w := &Writer{path: path, limit: limit, parts: parts}
+	if err := w.open(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Path is the newest part.
+func (w *Writer) Path() string { return w.path }
+
+// open opens the newest part. It follows no link: the directory belongs to
+// the task's user where there is no isolation.
+func (w *Writer) open() error {
+	f, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
+	}
+	w.file, w.size = f, info.Size()
+	return nil
+}
+
+// Write appends p, to a new part if it does not fit the newest.
+func (w *Writer) Write(p []byte) (int, error) {
+	if w.size > 0 && w.size+int64(len(p)) > w.limit {
+		if err := w.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := w.file.Write(p)
+	w.size += int64(n)
+	if err != nil {
+		return n, fmt.Errorf("write log: %w", err)
+	}
+	return n, nil
+}
+
+// rotate begins a new part. If it fails, the newest stays in use. The oldest go
+// last, and one older part at least stays: from it the position of the newest
+// is known.
+func (w *Writer) rotate() error {
+	parts, err := older(w.path)
+	if err != nil {
+		return err
+	}
+	numbered := w.path + "." + strconv.FormatInt(after(parts), 10)
+	if err := os.Rename(w.path, numbered); err != nil {
+		return fmt.Errorf("rotate log: %w", err)
+	}
+	old := w.file
+	if err := w.open(); err != nil {
+		return errors.Join(err, os.Rename(numbered, w.path))
+	}
+	for _, p := range parts[:max(0, len(parts)-w.parts+2)] {
+		if err := os.Remove(p.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(fmt.Errorf("rotate log: %w", err), old.Close())
+		}
+	}
+	return old.Close()
+}
+
+// Close closes the newest part.
+func (w *Writer) Close() error { return w.file.Close() }

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/api/client"
+)
+
+func (a *app) allocCommand() *cobra.Command {
+	return group("alloc", "Allocations: instances of jobs on nodes",
+		&cobra.Command{Use: "list", Short: "List the allocations of the namespace", Args: cobra.NoArgs, RunE: a.listAllocs},
+		&cobra.Command{Use: "status ID", Short: "Show an allocation, its tasks and volumes, and what it waits for", Args: cobra.ExactArgs(1), RunE: a.showAlloc},
+		a.explainCommand("alloc", "an allocation", a.explainAlloc),
+		a.logsCommand(),
+		&cobra.Command{
+			Use: "restart ID [TASK]", Short: "Start an allocation's tasks again where they are", Args: cobra.RangeArgs(1, 2), RunE: a.restartAlloc,
+			Long: "Starts TASK again, or all of the allocation's tasks that run: on the same node, with the same volumes. Each is asked\n" +
+				"to end first, as its kill_signal and kill_timeout say. The node does it as soon as it hears of it, and once, whatever\n" +
+				"is restarted meanwhile. It does not count for the job's restart policy.",
+		},
+	)
+}
+
+func (a *app) listAllocs(cmd *cobra.Command, _ []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	allocs, _, err := c.Allocations(cmd.Context(), client.Query{Namespace: a.ns()})
+	if err != nil || a.json {
+		return a.orJSON(allocs, err)
+	}
+	sortAllocs(allocs)
+	ids := allocIDs(allocs)
+	if a.columns() > 0 {
+		ids = shortAllocIDs(allocs)
+	}
+	a.list(allocHeading, allocRows(allocs, ids, a.when), a.inNamespace("allocations"))
+	return nil
+}
+
+func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	al, err := a.findAlloc(cmd.Context(), c, args[0])
+	if err != nil || a.json {
+		return a.orJSON(al, err)
+	}
+	problem := ""
+	if p := al.Status.Problem; p != nil {
+		problem = strings.TrimPrefix(p.Code+": ", ": ") + p.Message
+		problem = p.Step + ": " + problem
+	}
+	a.facts("ID", string(al.ID), "Name", al.Name(), "Namespace", string(al.Namespace), "Node", string(al.NodeID),
+		"Desired", strings.TrimSuffix(fmt.Sprintf("%s (%s)", al.Desired, al.DesiredReason), " ()"),
+		"State", string(al.Status.State), "Problem", problem, "Age", age(al.CreateTime))
+	if len(al.Status.Tasks) > 0 {
+		a.section("Tasks")
+		var rows [][]string
+		for _, name := range slices.Sorted(maps.Keys(al.Status.Tasks)) {
+			t := al.Status.Tasks[name]
+			rows = append(rows, []string{name, string(t.State), strconv.Itoa(t.Restarts), pid(t), a.ending(t), orDash(t.Dir)})
+		}
+		a.table("TASK STATE RESTARTS?2 PID?1 ENDED-WITH~ DIRECTORY~?2", rows)
+	}
+	a.ports(&al)
+	if len(al.Attachments) > 0 {
+		a.section("Volumes")
+		var rows [][]string
+		for _, at := range al.Attachments {
+			rows = append(rows, []string{at.Name, string(at.VolumeID), writes(at), string(at.Status.State), orDash(at.Status.TargetPath)})
+		}
+		a.table("REQUEST VOLUME USE?1 STATE MOUNTED-AT~?2", rows)
+	}
+	a.waits(al.Waits)
+	return nil
+}
+
+func (a *app) restartAlloc(cmd *cobra.Command, args []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	al, err := a.findAlloc(cmd.Context(), c, args[0])
+	if err != nil {
+		return err
+	}
+	task, what := api.AllTasks, "all tasks"
+	ask := api.RestartRequest{}
+	if len(args) == 2 {
+		ask.Task, task, what = args[1], args[1], "task "+args[1]
+	}
+	// With a number, a request that is sent again over a broken connection
+	// restarts nothing twice.
+	ask.Number = al.Asked[task] + 1
+	now, err := c.RestartAllocation(cmd.Context(), al.ID, ask)
+	if err != nil || a.json {
+		return a.orJSON(now, err)
+	}
+	a.print(fmt.Sprintf("%s of allocation %s: restart asked for", what, al.ID.Short()))
+	return nil
+}
+
+// findAlloc reads an allocation by the beginning of its id.
+func (a *app) findAlloc(ctx context.Context, c *client.Client, word string) (api.AllocationInfo, error) {
+	return find(ctx, search{a, c, "alloc"}, word, func(id string) (api.AllocationInfo, error) {
+		al, _, err := c.Allocation(ctx, id, client.Query{})
+		return al, err
+	})
+}
+
+// pid is the process of a task that runs.
+func pid(t api.TaskStatus) string {
+	if t.State != api.TaskRunning || t.PID == 0 {
+		return "-"
+	}
+	return strconv.Itoa(t.PID)
+}
+
+// ending is how a task ended, or how it did before it was started again.
+func (a *app) ending(t api.TaskStatus) string {
+	switch {
+	case t.State == api.TaskEnded:
+		return endedWith(t.End())
+	case t.Last.Ended.IsZero(): // of one that is to be started again, also: not yet
+		return "-"
+	case t.State == api.TaskPending && a.columns() > 0:
+		return endedWith(t.Last) + ", starts " + until(t.Next)
+	}
+	return endedWith(t.Last) + " before"
+}
+
+func endedWith(e api.TaskEnd) string {
+	switch {
+	case e.Reason != "":
+		return e.Reason
+	case e.Signal != 0:
+		return fmt.Sprintf("signal %d", e.Signal)
+	}
+	return fmt.Sprintf("exit %d", e.ExitCode)
+}
+
+func heldVolumes(attachments []*api.Attachment) []string {
+	var held []string
+	for _, at := range attachments {
+		if at.Holds() {
+			held = append(held, string(at.VolumeID))
+		}
+	}
+	return held
+}

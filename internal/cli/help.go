@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// usages shows how each command is called, by its path below berth. A command
+// that has its own example is not in it.
+func usages() map[string][]string {
+	return map[string][]string{
+		"apply": {
+			"berth apply volume.hcl job.hcl",
+			"berth apply --detach -n staging job.hcl",
+			"berth apply --healthy --timeout 90s job.hcl",
+			"berth apply --check-version 12 job.hcl",
+			"generate-job | berth apply -",
+		},
+		"plan": {
+			"berth plan job.hcl",
+			"berth plan --detailed-exitcode volume.hcl job.hcl",
+			"berth plan job.hcl --json | jq .jobs[].start",
+		},
+		"validate":                {"berth validate volume.hcl job.hcl"},
+		"fmt":                     {"berth fmt volume.hcl job.hcl"},
+		"status":                  {"berth status", "berth status --template '{{range .Waits}}{{.Subject}}: {{.Reason}}{{\"\\n\"}}{{end}}'"},
+		"job list":                {"berth job list", "berth job list -n staging"},
+		"job status":              {"berth job status writer", "berth job status writer --json"},
+		"job explain":             {"berth job explain writer"},
+		"job stop":                {"berth job stop writer", "berth job stop writer --detach"},
+		"job history":             {"berth job history writer", "berth job history writer --diff"},
+		"job revert":              {"berth job revert writer 2"},
+		"job scale":               {"berth job scale writer 3", "berth job scale writer web 3 --detach"},
+		"job init":                {"berth job init"},
+		"volume list":             {"berth volume list", "berth volume list | cut -f 1,2", "berth volume list --template '{{range .}}{{.ID}} {{size .Status.Capacity}}{{\"\\n\"}}{{end}}'"},
+		"volume status":           {"berth volume status notes", "berth volume status notes --json"},
+		"volume explain":          {"berth volume explain notes"},
+		"volume delete":           {"berth volume delete notes", "berth volume delete notes --timeout 2m"},
+		"volume init":             {"berth volume init"},
+		"event stream":            {"berth event stream", "berth event stream --topic volume:notes --topic job", "berth event stream -n '*' --json | jq .events[].key"},
+		"alloc list":              {"berth alloc list"},
+		"alloc status":            {"berth alloc status c8e3"},
+		"alloc explain":           {"berth alloc explain c8e3"},
+		"alloc logs":              {"berth alloc logs c8e3", "berth alloc logs -f --tail 20 c8e3 server"},
+		"alloc restart":           {"berth alloc restart c8e3", "berth alloc restart c8e3 server"},
+		"node list":               {"berth node list"},
+		"node status":             {"berth node status db-1"},
+		"plugin list":             {"berth plugin list"},
+		"plugin status":           {"berth plugin status local"},
+		"plugin local":            {"berth plugin local --root /srv/volumes --endpoint unix:///run/berth-local.sock --node-id db-1"},
+		"operation list":          {"berth operation list"},
+		"operation status":        {"berth operation status create/default/notes@1", "berth operation status create/default/notes"},
+		"operation abandon":       {"berth operation abandon create/default/notes@1"},
+		"system snapshot save":    {"berth system snapshot save cluster.state"},
+		"system snapshot restore": {"berth system snapshot restore cluster.state"},
+		"system recovery":         {"berth system recovery"},
+		"system recovery confirm": {"berth system recovery confirm"},
+		"agent":                   {"berth agent --dev", "berth agent --config /etc/berth/agent.hcl"},
+	}
+}
+
+// explainThemselves gives each command its examples.
+func explainThemselves(cmd *cobra.Command, all map[string][]string) {
+	for _, sub := range cmd.Commands() {
+		explainThemselves(sub, all)
+	}
+	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+	if lines := all[path]; cmd.Example == "" && len(lines) > 0 {
+		cmd.Example = "  " + strings.Join(lines, "\n  ")
+	}
+}

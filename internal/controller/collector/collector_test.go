@@ -1,0 +1,33 @@
+package collector_test
+
+import (
+	"testing"
+
+	"github.com/berth-dev/berth/internal/controller/collector"
+	"github.com/berth-dev/berth/internal/controller/controllertest"
+)
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	controllertest.Run(t, collector.New(collector.DefaultKeep()))
+}
+
+func TestPendingIsEachKindOfHistoryThatThereIs(t *testing.T) {
+	t.Parallel()
+	const (
+		operation  = `operation {"kind":"create","volume_id":"pg","status":{"state":"succeeded"}}` + "\n"
+		allocation = `allocation {"id":"a1","job_id":"db","node_id":"n1","status":{"state":"failed"}}` + "\n"
+		job        = `job {"id":"db","desired":"absent"}` + "\n"
+		alive      = `
+operation {"kind":"delete","volume_id":"pg","status":{"state":"assigned"}}
+allocation {"id":"a2","job_id":"db","node_id":"n1","status":{"state":"running"}}
+job {"id":"web"}
+`
+	)
+	c := collector.New(collector.DefaultKeep())
+	controllertest.Pending(t, c, alive)
+	controllertest.Pending(t, c, alive+operation, collector.Operations)
+	controllertest.Pending(t, c, alive+allocation, collector.Allocations)
+	controllertest.Pending(t, c, alive+job, collector.Jobs)
+	controllertest.Pending(t, c, alive+operation+allocation+job, collector.Operations, collector.Allocations, collector.Jobs)
+}

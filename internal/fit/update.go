@@ -1,0 +1,63 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// Healthy reports whether an allocation has run for long enough, or else when
+// it will have if it goes on; the time is zero if it does not run, or if one of
+// its tasks waits to be started again: then nobody can say.
+func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.Time) {
+	if a.Status.State != api.AllocRunning || a.Desired == api.DesireStop {
+		return false, time.Time{}
+	}
+	for _, t := range a.Status.Tasks {
+		if t.State == api.TaskPending && !t.Next.IsZero() {
+			return false, time.Time{}
+		}
+	}
+	at = a.Running.Add(time.Duration(u.MinHealthyTime))
+	return !now.Before(at), at
+}
+
+// Current reports whether an allocation of an older spec runs what the job's
+// spec asks for now: nothing has changed of its group but how many there are,
+// where they may be, and how they are exchanged.
+func Current(old, spec *api.JobSpec, group string) bool {
+	if old.Type != spec.Type || !maps.Equal(old.Meta, spec.Meta) {
+		return false
+	}
+	was, is := old.Group(group), spec.Group(group)
+	return was != nil && is != nil && Same(running(*was), running(*is))
+}
+
+func running(g api.TaskGroup) api.TaskGroup {
+	g.Count, g.Constraints, g.Spreads, g.Update, g.Reschedule = 0, nil, nil, nil, nil
+	g.Tasks = slices.Clone(g.Tasks)
+	for i := range g.Tasks {
+		g.Tasks[i].Constraints = nil
+	}
+	return g
+}
+
+// Delay is how long a place waits for its next allocation after so many
+// failures in a row. It is spread as Backoff is.
+func Delay(r api.Reschedule, subject string, failures int) time.Duration {
+	first, last := time.Duration(r.Delay), max(time.Duration(r.MaxDelay), time.Duration(r.Delay))
+	d, before := first, time.Duration(0)
+	for i := 1; i < failures && d < last; i++ {
+		switch r.DelayFunction {
+		case api.DelayExponential:
+			d *= 2
+		case api.DelayFibonacci:
+			d, before = d+before, d
+		case api.DelayConstant:
+		}
+	}
+	return spreadOut(min(d, last), fmt.Sprintf("%s/%d", subject, failures))
+}

@@ -1,0 +1,113 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/feed"
+	"github.com/berth-dev/berth/internal/server/carrier"
+	"github.com/berth-dev/berth/internal/server/httpapi"
+	"github.com/berth-dev/berth/internal/state"
+	"github.com/berth-dev/berth/internal/state/statetest"
+)
+
+// fake is a handler on a state that a world describes, for what no real server
+// does when it is asked to.
+type fake struct {
+	*httpapi.Handler
+	store   *state.Store
+	logs    *lockedBuffer
+	leader  string
+	ready   bool
+	explain func(state.View) []api.Wait
+	propose func(context.Context) (uint64, error)
+	save    func(io.Writer) error
+}
+
+func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
+	t.Helper()
+	f := &fake{store: statetest.Load(t, world), logs: &lockedBuffer{}, leader: "server", ready: true}
+	cfg := httpapi.Config{
+		ServerID: "server", Version: "1.2.3", Log: f, Contacts: f, Explain: f, Feed: feed.New(),
+		Counters: func() map[string]int64 { return nil }, Streams: carrier.New(),
+	}
+	f.store.Observe(cfg.Feed)
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	f.Handler, err = httpapi.New(cfg, slog.New(slog.NewTextHandler(f.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// get asks the handler, without a network.
+func (f *fake) get(method, path string, headers ...string) response {
+	r := httptest.NewRequest(method, path, http.NoBody)
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	return response{w.Code, w.Header(), w.Body.String()}
+}
+
+func (f *fake) View() state.View { return f.store.View() }
+
+func (f *fake) Propose(ctx context.Context, _ ...command.Command) (uint64, error) {
+	if f.propose == nil {
+		return 0, errors.New("the disk has a hole")
+	}
+	return f.propose(ctx)
+}
+
+func (f *fake) Ready() bool              { return f.ready }
+func (f *fake) Leader() (string, string) { return f.leader, "" }
+
+func (f *fake) Save(w io.Writer) error {
+	if f.save == nil {
+		return f.store.View().Save(w)
+	}
+	return f.save(w)
+}
+
+func (f *fake) Restore(context.Context, io.Reader) error { return errors.New("the disk has a hole") }
+
+func (*fake) Seen(api.NodeID, string)      {}
+func (*fake) Live(api.NodeID, string) bool { return false }
+
+func (f *fake) Volume(v state.View, _ *api.Volume) []api.Wait { return f.Everything(v) }
+func (f *fake) Job(v state.View, _ *api.Job) []api.Wait       { return f.Everything(v) }
+
+func (f *fake) Allocation(v state.View, _ *api.Allocation) []api.Wait { return f.Everything(v) }
+
+func (f *fake) Everything(v state.View) []api.Wait {
+	if f.explain == nil {
+		return nil
+	}
+	return f.explain(v)
+}
+
+// into reads an answer.
+func into[T any](t *testing.T, r response) T {
+	t.Helper()
+	var v T
+	if err := json.Unmarshal([]byte(r.body), &v); err != nil || r.status != http.StatusOK {
+		t.Fatalf("answered %d %s: %v", r.status, r.body, err)
+	}
+	return v
+}

@@ -1,0 +1,272 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/controller"
+	"github.com/berth-dev/berth/internal/controller/scheduler"
+	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/server/httpapi"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// planner says what applying specs would do. It does it, on a fork of the
+// committed state that is thrown away, and lets the scheduler decide there:
+// what it answers is no estimate.
+type planner struct {
+	fork func() *state.Tx
+	now  func() time.Time
+	// turns bounds how many plans are made at once: a leader has other work.
+	turns chan struct{}
+}
+
+func newPlanner(store *state.Store, now func() time.Time) *planner {
+	return &planner{fork: store.Fork, now: now, turns: make(chan struct{}, 2)}
+}
+
+// Bounds of a plan.
+const (
+	// maxSteps is how often the scheduler is asked about one job. It places
+	// some 60 allocations in a step.
+	maxSteps = 1000
+	// planTime is how long the steps for one request may take together.
+	planTime = 10 * time.Second
+	// toldReasons and toldNodes are how many reasons are told of a group, and
+	// how many nodes of a reason.
+	toldReasons = 16
+	toldNodes   = 5
+)
+
+// Plan implements httpapi.Planner.
+func (p *planner) Plan(ctx context.Context, specs httpapi.Specs) (api.Plan, error) {
+	select {
+	case p.turns <- struct{}{}:
+		defer func() { <-p.turns }()
+	case <-ctx.Done():
+		return api.Plan{}, api.Errorf(api.CodeUnavailable, "other plans are being made; try again")
+	}
+	ctx, cancel := context.WithTimeout(ctx, planTime)
+	defer cancel()
+	tx := p.fork()
+	defer tx.Abort()
+	tx.At(p.now())
+	plan := api.Plan{Index: tx.View.Index(), Volumes: []api.VolumePlan{}, Jobs: []api.JobPlan{}}
+	for _, c := range specs.Volumes {
+		one, err := planVolume(tx, c)
+		if err != nil {
+			return plan, named(err, "volume", c.Namespace, string(c.ID))
+		}
+		plan.Volumes = append(plan.Volumes, one)
+	}
+	for _, c := range specs.Jobs {
+		one, err := planJob(ctx, tx, c)
+		if err != nil {
+			return plan, named(err, "job", c.Namespace, string(c.ID))
+		}
+		plan.Jobs = append(plan.Jobs, one)
+	}
+	return plan, nil
+}
+
+// named says of which object an error is.
+func named(err error, noun string, ns api.NamespaceID, id string) error {
+	e, ok := errors.AsType[*api.Error](err)
+	if !ok {
+		return fmt.Errorf("plan %s %s/%s: %w", noun, ns, id, err)
+	}
+	said := *e
+	said.Message = fmt.Sprintf("%s %s/%s: %s", noun, ns, id, e.Message)
+	return &said
+}
+
+func planVolume(tx *state.Tx, c *command.ApplyVolume) (api.VolumePlan, error) {
+	plan := api.VolumePlan{Namespace: c.Namespace, ID: c.ID, Action: api.PlanCreate, Changes: []api.Change{}}
+	before := tx.Volume(c.Namespace, c.ID)
+	if err := c.Apply(tx); err != nil {
+		return plan, err
+	}
+	if before != nil {
+		plan.Version, plan.Action = before.Version, api.PlanNone
+		if !fit.Same(before.Spec, c.Spec) {
+			plan.Action, plan.Changes = api.PlanChange, fit.Diff(before.Spec, c.Spec)
+		}
+	}
+	return plan, nil
+}
+
+func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPlan, error) {
+	r := rehearsal{
+		plan:  api.JobPlan{Namespace: c.Namespace, ID: c.ID, Changes: []api.Change{}, Start: []api.PlannedStart{}, Stop: []api.PlannedStop{}, Keep: []api.PlannedKeep{}},
+		looks: scheduler.Looks{}, before: map[api.AllocID]bool{},
+	}
+	before := tx.Job(c.Namespace, c.ID)
+	if err := c.Apply(tx); err != nil {
+		return r.plan, err
+	}
+	job := tx.Job(c.Namespace, c.ID)
+	r.plan.Action = action(before, c)
+	if before != nil {
+		r.plan.Version = before.Version
+		r.plan.Changes = fit.Diff(before.Spec, c.Spec)
+	}
+	for a := range tx.LiveAllocations(job.UID) {
+		r.before[a.ID] = true
+	}
+	if err := r.run(ctx, tx); err != nil {
+		return r.plan, err
+	}
+	after := tx.Job(c.Namespace, c.ID)
+	if r.plan.Revision = after.Revision; after.Revision > job.Revision {
+		r.plan.Reverted = after.Status.Reverted
+	}
+	for a := range tx.LiveAllocations(job.UID) {
+		if !a.Terminal() && a.Desired == api.DesireRun && r.before[a.ID] {
+			r.plan.Keep = append(r.plan.Keep, api.PlannedKeep{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID})
+		}
+	}
+	names := strings.NewReplacer(r.placed...)
+	for i := range r.plan.Waits {
+		r.plan.Waits[i].Reason = names.Replace(r.plan.Waits[i].Reason)
+	}
+	r.plan.TurnedDown = turnedDown(job, r.looks, names)
+	return r.plan, nil
+}
+
+func action(before *api.Job, c *command.ApplyJob) api.PlanAction {
+	switch {
+	case before == nil:
+		return api.PlanCreate
+	case before.Desired == api.Absent:
+		return api.PlanStart
+	case fit.Same(before.Spec, c.Spec):
+		return api.PlanNone
+	}
+	return api.PlanChange
+}
+
+// rehearsal lets the scheduler do on a fork what it would do about one job.
+type rehearsal struct {
+	plan  api.JobPlan
+	looks scheduler.Looks
+	// before are the allocations that the job had.
+	before map[api.AllocID]bool
+	// placed are ids of allocations that would be placed, and after each what
+	// to call it: nobody knows the ids yet.
+	placed []string
+}
+
+// run asks the scheduler until it has nothing to do but to wait: about the job,
+// unless that is settled, and about the health of its newest revision.
+func (r *rehearsal) run(ctx context.Context, tx *state.Tx) error {
+	for step := 0; ; step++ {
+		writes := tx.Writes()
+		r.plan.Waits = []api.Wait{}
+		r.plan.Cut = step == maxSteps || ctx.Err() != nil
+		for _, ask := range []func(state.View, time.Time) (controller.Plan, error){r.job, r.health} {
+			next, err := ask(tx.View, tx.Now())
+			if err != nil {
+				return fmt.Errorf("ask the scheduler: %w", hidden{err})
+			}
+			r.plan.Waits = append(r.plan.Waits, next.Waits...)
+			if r.plan.Cut && len(next.Commands) > 0 {
+				return nil
+			}
+			for _, c := range next.Commands {
+				r.note(tx, c)
+			}
+			if err := next.Commands.Apply(tx); err != nil {
+				return fmt.Errorf("apply what the scheduler plans: %w", hidden{err})
+			}
+		}
+		if tx.Writes() == writes {
+			r.plan.Cut = false
+			return nil
+		}
+	}
+}
+
+// job is what the scheduler does about the job. Of what is settled it is not
+// asked.
+func (r *rehearsal) job(v state.View, now time.Time) (controller.Plan, error) {
+	if v.Job(r.plan.Namespace, r.plan.ID).Status.Settled {
+		return controller.Plan{}, nil
+	}
+	next, looks := scheduler.Examine(v, now, r.plan.Namespace, r.plan.ID)
+	for group, look := range looks {
+		if before, ok := r.looks[group]; ok {
+			look = before.Then(look)
+		}
+		r.looks[group] = look
+	}
+	return next, nil
+}
+
+func (r *rehearsal) health(v state.View, now time.Time) (controller.Plan, error) {
+	return scheduler.Controller{}.Reconcile(v, now, scheduler.HealthKey(r.plan.Namespace, r.plan.ID))
+}
+
+// hidden is an error of Berth's own, which its caller cannot mend.
+type hidden struct{ error }
+
+// note takes a command of the scheduler's into the plan.
+func (r *rehearsal) note(tx *state.Tx, c command.Command) {
+	switch c := c.(type) {
+	case *command.PlaceAllocation:
+		r.plan.Start = append(r.plan.Start, api.PlannedStart{Group: c.Group, Index: c.Index, NodeID: c.NodeID, Replaces: c.Replaces})
+		name := &api.Allocation{JobID: c.JobID, Group: c.Group, Index: c.Index}
+		r.placed = append(r.placed, "allocation "+api.NewAllocID(c.JobUID, c.Serial).Short(), "allocation "+name.Name())
+	case *command.StopAllocation:
+		// One that has ended already only gets no successor.
+		if a := tx.Allocation(c.ID); a != nil && !a.Terminal() {
+			r.plan.Stop = append(r.plan.Stop, api.PlannedStop{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID, Reason: c.Reason})
+		}
+	}
+}
+
+// turnedDown sums up why nodes were turned down, group by group.
+func turnedDown(job *api.Job, looks scheduler.Looks, names *strings.Replacer) []api.TurnedDown {
+	all := []api.TurnedDown{}
+	for i := range job.Spec.Groups {
+		look, ok := looks[job.Spec.Groups[i].Name]
+		if !ok || len(look.Reasons) == 0 {
+			continue
+		}
+		t := api.TurnedDown{Group: job.Spec.Groups[i].Name, Nodes: len(look.Reasons)}
+		byReason := map[string][]api.NodeID{}
+		for _, id := range slices.Sorted(maps.Keys(look.Reasons)) {
+			reason := names.Replace(ofTheNode(look.Reasons[id], id))
+			byReason[reason] = append(byReason[reason], id)
+		}
+		for _, reason := range slices.SortedFunc(maps.Keys(byReason), func(a, b string) int {
+			return cmp.Or(len(byReason[b])-len(byReason[a]), strings.Compare(a, b))
+		}) {
+			if len(t.Reasons) == toldReasons {
+				break
+			}
+			nodes := byReason[reason]
+			t.Reasons = append(t.Reasons, api.TurnedDownReason{Reason: reason, Nodes: len(nodes), Names: nodes[:min(len(nodes), toldNodes)]})
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// ofTheNode is a node's reason without its name, so that nodes have reasons in
+// common.
+func ofTheNode(reason string, id api.NodeID) string {
+	name := "node " + string(id)
+	before, after, found := strings.Cut(reason, name)
+	if !found || after != "" && !strings.ContainsAny(after[:1], " ,:;)") {
+		return reason
+	}
+	return before + "the node" + after
+}

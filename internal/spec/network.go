@@ -1,0 +1,62 @@
+package spec
+
+import "github.com/berth-dev/berth/api"
+
+// network is the part of a group that a network block holds.
+var networkTable = &table[[]api.Port]{
+	doc: "The ports that every allocation gets on its node. Tasks have the node's network, and listen on them.",
+	fields: []field[[]api.Port]{
+		named("port", "A port; one block for each. Tasks find it as BERTH_PORT_<name>, BERTH_IP_<name> and BERTH_ADDR_<name>.", portTable,
+			func(p *[]api.Port) *[]api.Port { return p }, func(p *api.Port) *string { return &p.Name }),
+		choice("mode", "The network that tasks have.", []string{"host"}, []string{"bridge", "none"},
+			func(*[]api.Port) *string { return new(string) }).standing("host"),
+	},
+	foreign: []foreign{
+		{names: "hostname dns cni", why: "tasks have the node's network"},
+		{names: "mbits", why: "bandwidth is not counted", harmless: true},
+	},
+}
+
+var portTable = &table[api.Port]{
+	doc: "A port of every allocation of a group.",
+	fields: []field[api.Port]{
+		integer("static", "Its number. Without it one is chosen that is free on the node.",
+			func(p *api.Port) *int { return &p.Static }),
+	},
+	foreign: []foreign{
+		{names: "to", why: "tasks have the node's network: let the task listen on BERTH_PORT_<name>, or use static"},
+		{names: "host_network ignore_collision", why: "a node has one address"},
+	},
+}
+
+var serviceTable = &table[api.Service]{
+	doc: "A name under which the group's allocations can be found: `berth service status NAME`, and /v1/service/NAME.",
+	fields: []field[api.Service]{
+		text("name", "The service's name.", func(s *api.Service) *string { return &s.Name }).required(`name = "..."`),
+		text("port", "The name of one of the group's ports.", func(s *api.Service) *string { return &s.Port }).required(`port = "..."`),
+		texts("tags", "Words that come with the answer.", func(s *api.Service) *[]string { return &s.Tags }),
+		choice("provider", "Who tells others of the service.", []string{"berth", "nomad"}, []string{"consul"},
+			func(*api.Service) *string { return new(string) }).standing("berth"),
+	},
+	foreign: []foreign{
+		{names: "check check_restart", why: "an instance is healthy when its allocation runs"},
+		{names: "address address_mode tagged_addresses canary_tags enable_tag_override on_update task identity", why: "the address is the node's"},
+		{names: "connect meta canary_meta weights cluster", why: "nothing would use it"},
+	},
+}
+
+var resourcesTable = &table[api.Resources]{
+	doc: "What a task may use of its node. Without the block nothing is counted, and nothing limited.",
+	fields: []field[api.Resources]{
+		integer("cpu", "MHz that it can count on when others want more too.", func(r *api.Resources) *int { return &r.CPU }),
+		integer("memory", "MiB that are kept for it on the node, and the most that it may use where memory_max says nothing else.",
+			func(r *api.Resources) *int { return &r.MemoryMB }),
+		integer("memory_max", "MiB that it may use at most. Above memory they may be missing when others use theirs.",
+			func(r *api.Resources) *int { return &r.MemoryMaxMB }),
+	},
+	foreign: []foreign{
+		{names: "cores numa device secrets", why: "processors, devices and file systems in memory are not assigned"},
+		{names: "network", why: "it belongs into the group"},
+		{names: "disk iops", why: "disk space is not counted"},
+	},
+}

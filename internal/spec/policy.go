@@ -1,0 +1,50 @@
+package spec
+
+import "github.com/berth-dev/berth/api"
+
+func updates[T any](at func(*T) **api.Update) field[T] {
+	return block("update", "How allocations are exchanged for those of a newer revision, in services and system jobs.", updateTable, at)
+}
+
+func reschedules[T any](at func(*T) **api.Reschedule) field[T] {
+	return block("reschedule", "When another allocation follows one that has failed.", rescheduleTable, at)
+}
+
+var updateTable = &table[api.Update]{
+	doc: "How allocations are exchanged for those of a newer revision. What a group leaves out is as the job says. One is stopped before " +
+		"the other is started: two never hold a volume that is for one.",
+	fields: []field[api.Update]{
+		integer("max_parallel", "How many places may be without a healthy allocation because of the update.",
+			func(u *api.Update) *int { return &u.MaxParallel }).standing("1"),
+		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again, to be healthy.",
+			func(u *api.Update) *api.Duration { return &u.MinHealthyTime }).standing("10s"),
+		duration("healthy_deadline", "How long a place may take to become healthy. After that no more allocations are exchanged until it is.",
+			func(u *api.Update) *api.Duration { return &u.HealthyDeadline }).standing("5m"),
+		flag("auto_revert", "Then go back to the last revision that was healthy everywhere.",
+			func(u *api.Update) *bool { return &u.AutoRevert }),
+	},
+	foreign: []foreign{
+		{names: "health_check", why: "an allocation is healthy when its tasks run"},
+		{names: "progress_deadline", why: "healthy_deadline holds for each place", harmless: true},
+		{names: "stagger", why: "the next follows when the last is healthy", harmless: true},
+		{names: "canary auto_promote", why: "one allocation is stopped before the other is started"},
+	},
+}
+
+var rescheduleTable = &table[api.Reschedule]{
+	doc: "When another allocation follows one that has failed. An allocation that ran for five minutes begins the count afresh.",
+	fields: []field[api.Reschedule]{
+		integer("attempts", "How often in the interval. A service then waits until the interval is over, and a batch has failed.",
+			func(r *api.Reschedule) *int { return &r.Attempts }).standing("any number for a service, 2 for a batch"),
+		duration("interval", "The time in which the attempts are counted, from the first failure.",
+			func(r *api.Reschedule) *api.Duration { return &r.Interval }).standing("24h for a batch"),
+		duration("delay", "How long to wait before the first, and up to a quarter longer.",
+			func(r *api.Reschedule) *api.Duration { return &r.Delay }).standing("1s"),
+		choice("delay_function", "How the delay grows with failures in a row.", api.DelayFunctions(), nil,
+			func(r *api.Reschedule) *api.DelayFunction { return &r.DelayFunction }).standing(string(api.DelayExponential)),
+		duration("max_delay", "The longest delay.",
+			func(r *api.Reschedule) *api.Duration { return &r.MaxDelay }).standing("5m"),
+		flag("unlimited", "Any number of attempts.",
+			func(r *api.Reschedule) *bool { return &r.Unlimited }).standing("true for a service without attempts"),
+	},
+}

@@ -1,0 +1,39 @@
+package spec
+
+import "github.com/berth-dev/berth/api"
+
+var restartTable = &table[api.RestartPolicy]{
+	doc: "How often a task that ended, and should not have, is started again where it is: in the same allocation, on the same node, with its volumes. " +
+		"A batch should end with success; a service should not end at all.",
+	fields: []field[api.RestartPolicy]{
+		integer("attempts", "How often within interval; 0 for never.", func(r *api.RestartPolicy) *int {
+			r.Attempts = new(int)
+			return r.Attempts
+		}).standing("2, in batch and sysbatch jobs 3"),
+		duration("interval", "The time in which attempts are counted.", func(r *api.RestartPolicy) *api.Duration {
+			r.Interval = new(api.Duration)
+			return r.Interval
+		}).standing("30m, in batch and sysbatch jobs 24h"),
+		duration("delay", "How long after its end it is started.", func(r *api.RestartPolicy) *api.Duration {
+			r.Delay = new(api.Duration)
+			return r.Delay
+		}).standing("15s"),
+		choice("mode", "What happens when the attempts are used up: fail ends the allocation, which the servers replace; "+
+			"delay waits until the interval is over, and begins another.", api.RestartModes(), nil,
+			func(r *api.RestartPolicy) *api.RestartMode { return &r.Mode }).standing(string(api.RestartFail)),
+	},
+	foreign: []foreign{
+		{names: "render_templates", why: "templates are rendered before every start", harmless: true},
+	},
+}
+
+var lifecycleTable = &table[api.Lifecycle]{
+	doc: "When a task runs that is there for the group's main tasks, which are those without this block. The main tasks are started when all prestart tasks have " +
+		"succeeded, the sidecars among them run; poststart tasks when the main ones run. When the main tasks have ended, what still runs is stopped, prestart sidecars last.",
+	fields: []field[api.Lifecycle]{
+		choice("hook", "When it is started.", api.LifecycleHooks(), []string{"poststop"},
+			func(l *api.Lifecycle) *api.LifecycleHook { return &l.Hook }).required(`hook = "prestart"`),
+		flag("sidecar", "It runs on beside the main tasks, and is started again also if it ends with success. Otherwise it runs to its end.",
+			func(l *api.Lifecycle) *bool { return &l.Sidecar }),
+	},
+}

@@ -1,0 +1,29 @@
+package state
+
+import "github.com/berth-dev/berth/api"
+
+const tableSecrets = "secrets"
+
+func secretsTable() definition {
+	return define[api.VolumeSecrets](tableSecrets,
+		unique(primary, func(s *api.VolumeSecrets) []byte { return key(string(s.Namespace), string(s.VolumeID)) }))
+}
+
+// VolumeSecrets are the sealed secrets of a volume, or nil if it has none.
+func (v View) VolumeSecrets(ns api.NamespaceID, vol api.VolumeID) *api.VolumeSecrets {
+	return first[api.VolumeSecrets](v, tableSecrets, primary, key(string(ns), string(vol)))
+}
+
+// AnySecrets reports whether anything is sealed.
+func (v View) AnySecrets() bool {
+	for range rows[api.VolumeSecrets](v, tableSecrets, primary, nil) {
+		return true
+	}
+	return false
+}
+
+// PutVolumeSecrets stores sealed secrets, or others in their place.
+func (tx *Tx) PutVolumeSecrets(s *api.VolumeSecrets) { put(tx, tableSecrets, s) }
+
+// DeleteVolumeSecrets removes secrets that are there.
+func (tx *Tx) DeleteVolumeSecrets(s *api.VolumeSecrets) { remove(tx, tableSecrets, s) }

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/agent/mount"
+)
+
+// Validate checks what must be true of every cluster that is at rest: the
+// provider saw no rule broken; the state and the provider know the same
+// volumes, published to the same nodes; nothing is mounted or runs that no
+// attachment or allocation accounts for; and nothing was planned in vain.
+func (c *Cluster) Validate() {
+	c.TB.Helper()
+	for _, v := range c.Backend.Violations() {
+		c.TB.Errorf("the provider saw: %s", v)
+	}
+	for _, p := range c.problems(context.Background()) {
+		c.TB.Error(p)
+	}
+}
+
+// problems is what is not as it must be.
+func (c *Cluster) problems(ctx context.Context) []string {
+	var found []string
+	note := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
+	status, err := c.Client.Status(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for name, n := range status.Counters {
+		bad := strings.HasSuffix(name, "conflicts") && name != "conflicts" ||
+			strings.HasSuffix(name, "_useless") || strings.HasSuffix(name, "_errors") ||
+			name == "plan_panics" || name == "diverged"
+		if bad && n != 0 {
+			note("counter %s is %d, and is zero in health", name, n)
+		}
+	}
+	c.compareVolumes(ctx, note)
+	c.compareNodes(ctx, note)
+	return found
+}
+
+// compareVolumes compares the state with the provider.
+func (c *Cluster) compareVolumes(ctx context.Context, note func(string, ...any)) {
+	volumes, _, err := c.Client.Volumes(ctx, client.Query{})
+	if err != nil {
+		note("list volumes: %v", err)
+		return
+	}
+	known := map[string]*api.Volume{}
+	for _, v := range volumes {
+		known[v.Status.ExternalID] = v
+	}
+	for _, have := range c.Backend.Volumes() {
+		v := known[have.ID]
+		if v == nil {
+			note("the provider has volume %s (%s), and the state does not know it", have.ID, have.Name)
+			continue
+		}
+		delete(known, have.ID)
+		info, _, err := c.Client.Volume(ctx, v.Namespace, v.ID, client.Query{})
+		if err != nil {
+			note("read volume %s: %v", v.ID, err)
+			continue
+		}
+		var attached []string
+		for _, p := range info.Publications {
+			if p.Status.Outcome == api.OutcomePublished {
+				attached = append(attached, p.Status.ExternalNodeID)
+			}
+		}
+		slices.Sort(attached)
+		if !slices.Equal(attached, have.Attached) {
+			note("volume %s is attached to %v, and the state says %v", v.ID, have.Attached, attached)
+		}
+		wanted := len(info.Attachments)
+		if len(have.Published) != wanted {
+			note("volume %s is published at %v, and %d attachments want it", v.ID, have.Published, wanted)
+		}
+	}
+	for _, v := range known {
+		if v.Status.ExternalID != "" {
+			note("the state has volume %s (%s), and the provider does not", v.ID, v.Status.ExternalID)
+		}
+	}
+}
+
+// compareNodes compares the state with every machine.
+func (c *Cluster) compareNodes(ctx context.Context, note func(string, ...any)) {
+	for _, n := range c.Nodes {
+		if n.Agent() == nil {
+			continue
+		}
+		info, _, err := c.Client.Node(ctx, n.ID(), client.Query{})
+		if err != nil {
+			note("read node %s: %v", n.Name, err)
+			continue
+		}
+		running, mounts := 0, 0
+		for _, a := range info.Allocations {
+			if a.Terminal() {
+				continue
+			}
+			running++
+			full, _, err := c.Client.Allocation(ctx, string(a.ID), client.Query{})
+			if err != nil {
+				note("read allocation %s: %v", a.ID.Short(), err)
+			}
+			mounts += len(full.Attachments)
+		}
+		if got := n.machine.Tasks.Known(); got != running {
+			note("node %s has %d tasks, and the state says %d", n.Name, got, running)
+		}
+		if got := targets(n.machine.Table, n.dir+"/csi/mount"); len(got) != mounts {
+			note("node %s has mounts %v, and the state says %d", n.Name, got, mounts)
+		}
+	}
+}
+
+func targets(table mount.Table, dir string) []string {
+	mounts, err := table.Under(dir)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	paths := make([]string, len(mounts))
+	for i, m := range mounts {
+		paths[i] = m.Path
+	}
+	return paths
+}

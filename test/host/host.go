@@ -1,0 +1,278 @@
+// Package host runs Berth as its users do, as processes of the real binary on
+// this machine, and accounts for what they leave behind. It is for tests that
+// need root.
+//
+// It ends only processes that it started. Invariant: a test that passes leaves
+// the mount table, the loop devices, the network namespaces and the processes
+// of the machine as they were.
+package host
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Options say how an agent is started.
+type Options struct {
+	// Config is HCL that is added to the agent's configuration.
+	Config string
+	// Args are added to `berth agent --dev`.
+	Args []string
+}
+
+// Berth is one development agent: server, agent and local driver.
+type Berth struct {
+	tb      testing.TB
+	binary  string
+	DataDir string
+	config  string
+	opts    Options
+	http    string
+	raft    string
+
+	mu     sync.Mutex // guards below
+	cmd    *exec.Cmd
+	exited chan struct{}
+	output bytes.Buffer
+}
+
+// startLimit bounds how long an agent may take until its node is registered.
+const startLimit = 20 * time.Second
+
+// Start starts a development agent. It ends with the test, and what it leaves
+// is then a failure.
+func Start(tb testing.TB, opts Options) *Berth {
+	tb.Helper()
+	if os.Getuid() != 0 {
+		tb.Fatal("this test mounts file systems: run it as root")
+	}
+	before := look(tb)
+	// Short, because drivers and sockets need short paths.
+	dir, err := os.MkdirTemp("/tmp", "berth")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &Berth{
+		tb: tb, binary: Binary(tb), DataDir: filepath.Join(dir, "d"), config: filepath.Join(dir, "berth.hcl"),
+		opts: opts, http: FreeAddress(tb), raft: FreeAddress(tb),
+	}
+	if err := os.WriteFile(b.config, []byte(opts.Config), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		b.Stop()
+		if tb.Failed() {
+			tb.Logf("output of the agent:\n%s", b.Output())
+		}
+		before.compare(tb, dir)
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	b.Resume()
+	return b
+}
+
+// Binary is the berth binary: BERTH_BINARY, or one that is built for the tests.
+func Binary(tb testing.TB) string {
+	tb.Helper()
+	if path := os.Getenv("BERTH_BINARY"); path != "" {
+		return path
+	}
+	return build(tb, "..", "github.com/berth-dev/berth/cmd/berth", "berth")
+}
+
+// build builds a program once for all tests of a process tree.
+func build(tb testing.TB, dir, pkg, name string) string {
+	tb.Helper()
+	path := filepath.Join(os.TempDir(), "berth-test-"+name)
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, pkg)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return path
+}
+
+// FreeAddress is an address on loopback that nobody listens on now.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// Resume starts the agent on what the last one left behind, and returns when
+// its node is registered.
+func (b *Berth) Resume() {
+	b.tb.Helper()
+	args := append([]string{
+		"agent", "--dev", "--data-dir", b.DataDir, "--config", b.config,
+		"--http-address", b.http, "--raft-address", b.raft,
+	}, b.opts.Args...)
+	cmd := exec.Command(b.binary, args...) //nolint:noctx // it ends by signals
+	b.mu.Lock()
+	cmd.Stdout, cmd.Stderr = &locked{b: b}, &locked{b: b}
+	b.mu.Unlock()
+	// A test that is killed takes the agent along, not its tasks.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		b.tb.Fatal(err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		close(exited)
+	}()
+	b.mu.Lock()
+	b.cmd, b.exited = cmd, exited
+	b.mu.Unlock()
+	b.Eventually("the node is ready", startLimit, func() error {
+		select {
+		case <-exited:
+			b.tb.Fatalf("the agent ended: %v\n%s", cmd.ProcessState, b.Output())
+		default:
+		}
+		out, _, _ := b.Try("node", "list")
+		if !strings.Contains(out, "ready") {
+			return fmt.Errorf("nodes: %s", out)
+		}
+		return nil
+	})
+}
+
+// locked collects output under the mutex.
+type locked struct{ b *Berth }
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	return l.b.output.Write(p)
+}
+
+// Output is what the agents have printed so far.
+func (b *Berth) Output() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.output.String()
+}
+
+// Kill kills the agent with SIGKILL.
+func (b *Berth) Kill() {
+	b.tb.Helper()
+	b.end(syscall.SIGKILL)
+}
+
+// Stop ends the agent as Ctrl-C does: its allocations end, its data goes.
+func (b *Berth) Stop() {
+	b.tb.Helper()
+	state := b.end(syscall.SIGINT)
+	if state != nil && !state.Success() {
+		b.tb.Errorf("the agent ended with %s", state)
+	}
+}
+
+func (b *Berth) end(sig syscall.Signal) *os.ProcessState {
+	b.mu.Lock()
+	cmd, exited := b.cmd, b.exited
+	b.cmd = nil
+	b.mu.Unlock()
+	if cmd == nil {
+		return nil
+	}
+	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		b.tb.Error(err)
+	}
+	<-exited
+	return cmd.ProcessState
+}
+
+// Try runs a command of berth against the agent.
+func (b *Berth) Try(args ...string) (stdout, stderr string, status int) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := b.Command(ctx, args...)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return out.String(), errOut.String(), exit.ExitCode()
+	case err != nil:
+		return out.String(), err.Error(), -1
+	}
+	return out.String(), errOut.String(), 0
+}
+
+// Command is a command of berth against the agent, for the test to run.
+func (b *Berth) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, b.binary, args...)
+	cmd.Env = append(os.Environ(), "BERTH_ADDRESS=http://"+b.http)
+	return cmd
+}
+
+// Run runs a command of berth that must succeed.
+func (b *Berth) Run(args ...string) string {
+	b.tb.Helper()
+	out, errOut, status := b.Try(args...)
+	if status != 0 {
+		b.tb.Fatalf("berth %s: exit status %d\n%s%s", strings.Join(args, " "), status, out, errOut)
+	}
+	return out
+}
+
+// JSON runs a command of berth with --json and reads what it prints.
+func (b *Berth) JSON(into any, args ...string) {
+	b.tb.Helper()
+	out := b.Run(append(args, "--json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		b.tb.Fatalf("berth %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// Apply applies a file with this content.
+func (b *Berth) Apply(content string, flags ...string) string {
+	b.tb.Helper()
+	path := filepath.Join(b.tb.TempDir(), "spec.hcl")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		b.tb.Fatal(err)
+	}
+	return b.Run(append([]string{"apply", path}, flags...)...)
+}
+
+// Eventually repeats check until it answers nil, and fails the test after limit.
+func (b *Berth) Eventually(what string, limit time.Duration, check func() error) {
+	b.tb.Helper()
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			status, _, _ := b.Try("status")
+			b.tb.Fatalf("%s: not within %s: %v\n%s", what, limit, err, status)
+		}
+	}
+}
