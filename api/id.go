@@ -16,6 +16,8 @@ type (
 	PluginID string
 	// VolumeID is a user's name for a volume, unique in its namespace.
 	VolumeID string
+	// SnapshotID is a user's name for a snapshot, unique in its namespace.
+	SnapshotID string
 	// JobID is a user's name for a job, unique in its namespace.
 	JobID string
 	// AllocID is 32 hex digits, derived from the job's UID and a serial.

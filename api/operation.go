@@ -17,9 +17,11 @@ type Operation struct {
 	Kind      OperationKind `json:"kind"`
 	Namespace NamespaceID   `json:"namespace"`
 	VolumeID  VolumeID      `json:"volume_id"`
-	PluginID  PluginID      `json:"plugin_id"`
-	// NodeID is the node that the volume is published to; empty for create and
-	// delete.
+	// SnapshotID is the snapshot that is made or deleted; else empty. VolumeID is
+	// then the volume that it is of.
+	SnapshotID SnapshotID `json:"snapshot_id,omitempty"`
+	PluginID   PluginID   `json:"plugin_id"`
+	// NodeID is the node of the publication that the call is about; else empty.
 	NodeID NodeID `json:"node_id,omitempty"`
 	// Request is frozen at opening, so that every repetition carries the same
 	// fields (CSI spec, Error Scheme).
@@ -36,9 +38,49 @@ const (
 	OperationDelete    OperationKind = "delete"    // DeleteVolume
 	OperationPublish   OperationKind = "publish"   // ControllerPublishVolume
 	OperationUnpublish OperationKind = "unpublish" // ControllerUnpublishVolume
+	OperationExpand    OperationKind = "expand"    // ControllerExpandVolume
+	OperationModify    OperationKind = "modify"    // ControllerModifyVolume
+	// OperationNodeExpand is NodeExpandVolume, which only the agent of the
+	// publication's node can make.
+	OperationNodeExpand     OperationKind = "node-expand"
+	OperationSnapshot       OperationKind = "snapshot"        // CreateSnapshot
+	OperationDeleteSnapshot OperationKind = "delete-snapshot" // DeleteSnapshot
 )
 
+// OperationKinds lists all kinds.
+func OperationKinds() []OperationKind {
+	return []OperationKind{
+		OperationCreate, OperationDelete, OperationPublish, OperationUnpublish,
+		OperationExpand, OperationModify, OperationNodeExpand, OperationSnapshot, OperationDeleteSnapshot,
+	}
+}
+
+// OperationSubject is the noun that an operation changes, and that names the
+// operation while it is open.
+type OperationSubject string
+
+// The subjects.
+const (
+	SubjectVolume      OperationSubject = "volume"
+	SubjectPublication OperationSubject = "publication"
+	SubjectSnapshot    OperationSubject = "snapshot"
+)
+
+// Subject is the noun that calls of the kind change; empty for no kind.
+func (k OperationKind) Subject() OperationSubject {
+	switch k {
+	case OperationCreate, OperationDelete, OperationExpand, OperationModify:
+		return SubjectVolume
+	case OperationPublish, OperationUnpublish, OperationNodeExpand:
+		return SubjectPublication
+	case OperationSnapshot, OperationDeleteSnapshot:
+		return SubjectSnapshot
+	}
+	return ""
+}
+
 // OperationName is the readable name that is unique while the operation is open.
+// Where the subject is a snapshot, its id takes the place of the volume's.
 func OperationName(kind OperationKind, ns NamespaceID, volume VolumeID, node NodeID) string {
 	if node == "" {
 		return fmt.Sprintf("%s/%s/%s", kind, ns, volume)
@@ -64,6 +106,37 @@ type OperationRequest struct {
 	Delete    *DeleteRequest    `json:"delete,omitempty"`
 	Publish   *PublishRequest   `json:"publish,omitempty"`
 	Unpublish *UnpublishRequest `json:"unpublish,omitempty"`
+
+	Expand         *ExpandRequest         `json:"expand,omitempty"`
+	Modify         *ModifyRequest         `json:"modify,omitempty"`
+	NodeExpand     *NodeExpandRequest     `json:"node_expand,omitempty"`
+	Snapshot       *SnapshotRequest       `json:"snapshot,omitempty"`
+	DeleteSnapshot *DeleteSnapshotRequest `json:"delete_snapshot,omitempty"`
+}
+
+// Fits reports whether the member of the kind is set.
+func (r *OperationRequest) Fits(kind OperationKind) bool {
+	switch kind {
+	case OperationCreate:
+		return r.Create != nil
+	case OperationDelete:
+		return r.Delete != nil
+	case OperationPublish:
+		return r.Publish != nil
+	case OperationUnpublish:
+		return r.Unpublish != nil
+	case OperationExpand:
+		return r.Expand != nil
+	case OperationModify:
+		return r.Modify != nil
+	case OperationNodeExpand:
+		return r.NodeExpand != nil
+	case OperationSnapshot:
+		return r.Snapshot != nil
+	case OperationDeleteSnapshot:
+		return r.DeleteSnapshot != nil
+	}
+	return false
 }
 
 // CreateRequest is CreateVolume's (CSI spec, CreateVolume).
@@ -101,6 +174,46 @@ type PublishRequest struct {
 type UnpublishRequest struct {
 	ExternalID     string `json:"external_id"`
 	ExternalNodeID string `json:"external_node_id"`
+}
+
+// ExpandRequest is ControllerExpandVolume's. Sizes are in bytes; a maximum of 0
+// is none.
+type ExpandRequest struct {
+	ExternalID   string        `json:"external_id"`
+	CapacityMin  int64         `json:"capacity_min"`
+	CapacityMax  int64         `json:"capacity_max,omitempty"`
+	Capability   Capability    `json:"capability"`
+	MountOptions *MountOptions `json:"mount_options,omitempty"`
+}
+
+// ModifyRequest is ControllerModifyVolume's.
+type ModifyRequest struct {
+	ExternalID        string            `json:"external_id"`
+	MutableParameters map[string]string `json:"mutable_parameters"`
+}
+
+// NodeExpandRequest is NodeExpandVolume's, without the paths, which the agent
+// knows. Sizes are in bytes; a maximum of 0 is none.
+type NodeExpandRequest struct {
+	ExternalID   string        `json:"external_id"`
+	CapacityMin  int64         `json:"capacity_min"`
+	CapacityMax  int64         `json:"capacity_max,omitempty"`
+	Capability   Capability    `json:"capability"`
+	MountOptions *MountOptions `json:"mount_options,omitempty"`
+}
+
+// SnapshotRequest is CreateSnapshot's.
+type SnapshotRequest struct {
+	// Name is the CSI name, the same in every attempt.
+	Name string `json:"name"`
+	// SourceID is the plugin's id of the volume.
+	SourceID   string            `json:"source_id"`
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+// DeleteSnapshotRequest is DeleteSnapshot's.
+type DeleteSnapshotRequest struct {
+	ExternalID string `json:"external_id"`
 }
 
 // OperationState is where an operation is.
@@ -154,4 +267,20 @@ type OperationResult struct {
 	Context            map[string]string `json:"context,omitempty"`
 	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"`
 	PublishContext     map[string]string `json:"publish_context,omitempty"`
+	// NodeExpansionRequired is ControllerExpandVolume's: the node has to grow the
+	// file system, too.
+	NodeExpansionRequired bool            `json:"node_expansion_required,omitempty"`
+	Snapshot              *SnapshotResult `json:"snapshot,omitempty"`
+}
+
+// SnapshotResult is what CreateSnapshot answered.
+type SnapshotResult struct {
+	ExternalID string `json:"external_id"`
+	// Size in bytes is what a volume made from it needs at least; 0 if it is not
+	// known.
+	Size    int64     `json:"size,omitempty"`
+	Created time.Time `json:"created,omitzero"`
+	// Ready: it can be used. Until then the plugin goes on working on it, and the
+	// same call asks how far it is (CSI spec, Snapshot.ready_to_use).
+	Ready bool `json:"ready"`
 }

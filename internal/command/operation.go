@@ -12,11 +12,11 @@ type OpenOperation struct {
 	OperationKind api.OperationKind    `json:"operation_kind"`
 	Namespace     api.NamespaceID      `json:"namespace"`
 	VolumeID      api.VolumeID         `json:"volume_id"`
+	SnapshotID    api.SnapshotID       `json:"snapshot_id,omitempty"`
 	PluginID      api.PluginID         `json:"plugin_id"`
 	NodeID        api.NodeID           `json:"node_id,omitempty"`
 	Request       api.OperationRequest `json:"request"`
-	// Version is that of the volume for create and delete, and that of the
-	// publication for publish and unpublish.
+	// Version is that of the operation's subject.
 	Version uint64 `json:"version"`
 }
 
@@ -26,14 +26,7 @@ func (*OpenOperation) Kind() Kind { return "operation.open" }
 // Validate implements Command.
 func (c *OpenOperation) Validate() error {
 	var p api.Problems
-	r := c.Request
-	fits := map[api.OperationKind]bool{
-		api.OperationCreate:    r.Create != nil,
-		api.OperationDelete:    r.Delete != nil,
-		api.OperationPublish:   r.Publish != nil,
-		api.OperationUnpublish: r.Unpublish != nil,
-	}
-	if !fits[c.OperationKind] {
+	if !c.Request.Fits(c.OperationKind) {
 		p.Addf("request", "set the member that fits", "does not fit an operation of kind %q", c.OperationKind)
 	}
 	return p.Err("the operation")
@@ -44,7 +37,7 @@ func (c *OpenOperation) Validate() error {
 // made twice, deleted while it is wanted or on a node, or unpublished while the
 // node may use it.
 func (c *OpenOperation) Apply(tx *state.Tx) error {
-	name := api.OperationName(c.OperationKind, c.Namespace, c.VolumeID, c.NodeID)
+	name := c.name()
 	if open := tx.OpenOperation(name); open != nil {
 		return conflict("operation %s is open already", open.ID)
 	}
@@ -55,13 +48,21 @@ func (c *OpenOperation) Apply(tx *state.Tx) error {
 	if vol.Status.Operation != "" {
 		return conflict("volume %s waits for operation %s", c.VolumeID, vol.Status.Operation)
 	}
-	switch c.OperationKind {
-	case api.OperationCreate, api.OperationDelete:
+	switch c.OperationKind.Subject() {
+	case api.SubjectVolume:
 		return c.openVolume(tx, name, vol)
-	case api.OperationPublish, api.OperationUnpublish:
+	case api.SubjectPublication:
 		return c.openPublication(tx, name)
+	case api.SubjectSnapshot:
 	}
 	return conflict("there is no operation of kind %q", c.OperationKind)
+}
+
+func (c *OpenOperation) name() string {
+	if c.OperationKind.Subject() == api.SubjectSnapshot {
+		return api.OperationName(c.OperationKind, c.Namespace, api.VolumeID(c.SnapshotID), "")
+	}
+	return api.OperationName(c.OperationKind, c.Namespace, c.VolumeID, c.NodeID)
 }
 
 func (c *OpenOperation) openVolume(tx *state.Tx, name string, vol *api.Volume) error {
@@ -126,15 +127,16 @@ func usedOnNode(tx *state.Tx, pub *api.Publication) bool {
 
 func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
 	op := &api.Operation{
-		ID:        tx.NextOperationID(name),
-		Name:      name,
-		Kind:      c.OperationKind,
-		Namespace: c.Namespace,
-		VolumeID:  c.VolumeID,
-		PluginID:  c.PluginID,
-		NodeID:    c.NodeID,
-		Request:   c.Request,
-		Status:    api.OperationStatus{State: api.OperationWaiting},
+		ID:         tx.NextOperationID(name),
+		Name:       name,
+		Kind:       c.OperationKind,
+		Namespace:  c.Namespace,
+		VolumeID:   c.VolumeID,
+		SnapshotID: c.SnapshotID,
+		PluginID:   c.PluginID,
+		NodeID:     c.NodeID,
+		Request:    c.Request,
+		Status:     api.OperationStatus{State: api.OperationWaiting},
 	}
 	tx.PutOperation(op)
 	return op.ID
@@ -181,7 +183,7 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	next.Status.Secrets = tx.VolumeSecrets(op.Namespace, op.VolumeID) != nil
 	tx.PutOperation(&next)
 	tx.Touch(c.Executor)
-	if pub := publicationOf(tx, op); pub != nil && pub.Status.Outcome != api.OutcomeUncertain {
+	if pub := publicationOf(tx, op); pub != nil && changesOutcome(op.Kind) && pub.Status.Outcome != api.OutcomeUncertain {
 		changed := *pub
 		changed.Status.Outcome = api.OutcomeUncertain
 		tx.PutPublication(&changed)
@@ -189,9 +191,14 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	return nil
 }
 
+// changesOutcome reports whether calls of the kind attach or detach.
+func changesOutcome(kind api.OperationKind) bool {
+	return kind == api.OperationPublish || kind == api.OperationUnpublish
+}
+
 // publicationOf is the publication that the operation changes, or nil.
 func publicationOf(tx *state.Tx, op *api.Operation) *api.Publication {
-	if op.Kind != api.OperationPublish && op.Kind != api.OperationUnpublish {
+	if op.Kind.Subject() != api.SubjectPublication {
 		return nil
 	}
 	return tx.Publication(op.Namespace, op.VolumeID, op.NodeID)
@@ -256,7 +263,7 @@ func abandoned(tx *state.Tx, op *api.Operation, reason string) {
 
 // releaseSubject lets the volume or publication of an operation go on.
 func releaseSubject(tx *state.Tx, op *api.Operation) {
-	if pub := publicationOf(tx, op); pub != nil {
+	if pub := publicationOf(tx, op); pub != nil && pub.Status.Operation == op.ID {
 		next := *pub
 		next.Status.Operation = ""
 		tx.PutPublication(&next)

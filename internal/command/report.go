@@ -252,6 +252,7 @@ func applyOutcome(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict
 		deleted(tx, op)
 	case api.OperationPublish, api.OperationUnpublish:
 		published(tx, op, f, verdict)
+	case api.OperationExpand, api.OperationModify, api.OperationNodeExpand, api.OperationSnapshot, api.OperationDeleteSnapshot:
 	}
 }
 

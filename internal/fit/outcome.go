@@ -26,7 +26,7 @@ func Judge(kind api.OperationKind, code string) Verdict {
 	case "OK":
 		return Verdict{Done: true, Certain: true}
 	case "NOT_FOUND":
-		if kind == api.OperationDelete || kind == api.OperationUnpublish {
+		if kind == api.OperationDelete || kind == api.OperationUnpublish || kind == api.OperationDeleteSnapshot {
 			// The volume is gone, or the node that it was attached to, which is
 			// what was asked for. Unpublish is called when the node has let go.
 			return Verdict{Done: true, Certain: true}
@@ -68,9 +68,9 @@ func Lingers(code string, deadline, answered time.Time) time.Time {
 // refused comes back to its user, who must change the request.
 func worthRepeating(kind api.OperationKind) bool {
 	switch kind {
-	case api.OperationDelete, api.OperationPublish, api.OperationUnpublish:
+	case api.OperationDelete, api.OperationPublish, api.OperationUnpublish, api.OperationDeleteSnapshot:
 		return true
-	case api.OperationCreate:
+	case api.OperationCreate, api.OperationExpand, api.OperationModify, api.OperationNodeExpand, api.OperationSnapshot:
 		return false
 	}
 	return false

@@ -168,6 +168,16 @@ func operation(said *api.Operation) *api.Operation {
 		o.Request.Publish = &api.PublishRequest{}
 	case api.OperationUnpublish:
 		o.Request.Unpublish = &api.UnpublishRequest{}
+	case api.OperationExpand:
+		o.Request.Expand = &api.ExpandRequest{}
+	case api.OperationModify:
+		o.Request.Modify = &api.ModifyRequest{}
+	case api.OperationNodeExpand:
+		o.Request.NodeExpand = &api.NodeExpandRequest{}
+	case api.OperationSnapshot:
+		o.Request.Snapshot = &api.SnapshotRequest{}
+	case api.OperationDeleteSnapshot:
+		o.Request.DeleteSnapshot = &api.DeleteSnapshotRequest{}
 	}
 	return o
 }
