@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/fit"
 )
 
 func (a *app) operationCommand() *cobra.Command {
@@ -86,13 +87,18 @@ func (a *app) showOperation(cmd *cobra.Command, args []string) error {
 	if !o.Status.Next.IsZero() {
 		next = until(o.Status.Next)
 	}
+	means, then := "", ""
+	if o.Status.Code != "" && o.Status.Code != "OK" {
+		answer := fit.Last(o)
+		means, then = answer.Says, answer.Then
+	}
 	uncertain := ""
 	if o.Status.Uncertain {
 		uncertain = "yes: an attempt ended without anybody knowing its effect"
 	}
 	a.facts("ID", string(o.ID), "Kind", string(o.Kind), "Namespace", string(o.Namespace), "Volume", string(o.VolumeID), "Node", string(o.NodeID),
 		"Plugin", string(o.PluginID), "State", string(o.Status.State), "Attempt", strconv.Itoa(o.Status.Attempt),
-		"Made by", string(o.Status.Executor), "Code", o.Status.Code, "Message", o.Status.Message, "Uncertain", uncertain,
+		"Made by", string(o.Status.Executor), "Code", o.Status.Code, "Message", o.Status.Message, "Means", means, "So", then, "Uncertain", uncertain,
 		"Took", took(o), "Next try", next, "Age", age(o.CreateTime))
 	return nil
 }

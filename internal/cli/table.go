@@ -71,7 +71,7 @@ func (a *app) table(heading string, rows [][]string) {
 			}
 		}
 	}
-	fit(all, a.columns())
+	fitWidth(all, a.columns())
 	names := make([]string, len(all))
 	for i, c := range all {
 		names[i] = c.name
@@ -82,8 +82,8 @@ func (a *app) table(heading string, rows [][]string) {
 	}
 }
 
-// fit makes columns narrower, then leaves some out, until they fit.
-func fit(all []column, limit int) {
+// fitWidth makes columns narrower, then leaves some out, until they fit.
+func fitWidth(all []column, limit int) {
 	if limit == 0 {
 		return
 	}

@@ -11,6 +11,8 @@ import (
 type Verdict struct {
 	// Done: the call had its effect.
 	Done bool
+	// Agreed: it counts as done only if something else says so too.
+	Agreed bool
 	// Certain: it is known whether it had. An uncertain outcome is resolved by
 	// repeating, never by forgetting.
 	Certain bool
@@ -19,30 +21,8 @@ type Verdict struct {
 	Retry bool
 }
 
-// Judge reads the code that a plugin answered a controller call with (CSI
-// spec, Error Scheme, and the tables of each RPC).
-func Judge(kind api.OperationKind, code string) Verdict {
-	switch code {
-	case "OK":
-		return Verdict{Done: true, Certain: true}
-	case "NOT_FOUND":
-		if kind == api.OperationDelete || kind == api.OperationUnpublish || kind == api.OperationDeleteSnapshot {
-			// The volume is gone, or the node that it was attached to, which is
-			// what was asked for. Unpublish is called when the node has let go.
-			return Verdict{Done: true, Certain: true}
-		}
-		return Verdict{Certain: true, Retry: worthRepeating(kind)}
-	case "INVALID_ARGUMENT", "ALREADY_EXISTS", "OUT_OF_RANGE", "UNIMPLEMENTED":
-		return Verdict{Certain: true, Retry: worthRepeating(kind)}
-	case "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED":
-		return Verdict{Certain: true, Retry: true}
-	default:
-		// ABORTED: another call for the volume is pending, maybe an earlier
-		// attempt. DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL, UNKNOWN and
-		// whatever else: the plugin may have died in the middle of it.
-		return Verdict{Retry: true}
-	}
-}
+// Judge reads the code that a plugin answered a call with.
+func Judge(kind api.OperationKind, code string) Verdict { return Read(kind, code).Verdict }
 
 // linger is how long a call that has passed its deadline is left to end.
 const linger = 30 * time.Second
@@ -60,20 +40,6 @@ func Lingers(code string, deadline, answered time.Time) time.Time {
 		return deadline.Add(linger)
 	}
 	return time.Time{}
-}
-
-// worthRepeating tells the calls that are repeated even after a refusal for
-// good. Giving up one that undoes something would leak what it was to undo; a
-// publish is given up by the end of who needs it. Only a create that is
-// refused comes back to its user, who must change the request.
-func worthRepeating(kind api.OperationKind) bool {
-	switch kind {
-	case api.OperationDelete, api.OperationPublish, api.OperationUnpublish, api.OperationDeleteSnapshot:
-		return true
-	case api.OperationCreate, api.OperationExpand, api.OperationModify, api.OperationNodeExpand, api.OperationSnapshot:
-		return false
-	}
-	return false
 }
 
 // The wait between attempts doubles from the first to the last.

@@ -12,27 +12,21 @@ import (
 )
 
 // TestJudgeReadsEveryCode compares what each code means for each call with a
-// table: done, again (the call is repeated) or over (it has failed for good);
+// table: done, agreed (if something else says so), again (the call is repeated) or over (it has failed for good);
 // a question mark says that its effect is not known.
 func TestJudgeReadsEveryCode(t *testing.T) {
 	t.Parallel()
-	codes := []string{
-		"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-		"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-		"INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED", "CODE(17)", "",
-	}
-	kinds := []api.OperationKind{
-		api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish, "unknown",
-	}
+	codes := append(fit.Codes(), "CODE(17)", "")
+	kinds := append(api.OperationKinds(), "unknown")
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-20s", "")
 	for _, kind := range kinds {
-		fmt.Fprintf(&b, "%-10s", kind)
+		fmt.Fprintf(&b, "%-16s", kind)
 	}
 	for _, code := range codes {
 		fmt.Fprintf(&b, "\n%-20s", code)
 		for _, kind := range kinds {
-			fmt.Fprintf(&b, "%-10s", word(fit.Judge(kind, code)))
+			fmt.Fprintf(&b, "%-16s", word(fit.Judge(kind, code)))
 		}
 	}
 	lines := strings.Split(b.String(), "\n")
@@ -45,6 +39,8 @@ func TestJudgeReadsEveryCode(t *testing.T) {
 func word(v fit.Verdict) string {
 	w := "over"
 	switch {
+	case v.Agreed:
+		w = "agreed"
 	case v.Done:
 		w = "done"
 	case v.Retry:
@@ -58,7 +54,7 @@ func word(v fit.Verdict) string {
 
 func TestNoUncertainOutcomeIsTheLast(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []api.OperationKind{api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish} {
+	for _, kind := range api.OperationKinds() {
 		for _, code := range []string{"DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "UNKNOWN", "ABORTED", "CANCELLED", "new in gRPC"} {
 			if v := fit.Judge(kind, code); v.Certain || v.Done || !v.Retry {
 				t.Errorf("%s of a %s = %+v, want that it is repeated until it is known", code, kind, v)
@@ -67,13 +63,15 @@ func TestNoUncertainOutcomeIsTheLast(t *testing.T) {
 	}
 }
 
-func TestOnlyACreateFailsForGood(t *testing.T) {
+func TestWhatUndoesSomethingNeverFailsForGood(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"INVALID_ARGUMENT", "ALREADY_EXISTS", "OUT_OF_RANGE", "UNIMPLEMENTED", "NOT_FOUND"} {
-		if v := fit.Judge(api.OperationCreate, code); v.Retry || v.Done || !v.Certain {
-			t.Errorf("%s of a create = %+v, want an end", code, v)
+		for _, kind := range []api.OperationKind{api.OperationCreate, api.OperationExpand, api.OperationModify, api.OperationSnapshot} {
+			if v := fit.Judge(kind, code); v.Retry || v.Done || !v.Certain {
+				t.Errorf("%s of a %s = %+v, want an end", code, kind, v)
+			}
 		}
-		for _, kind := range []api.OperationKind{api.OperationDelete, api.OperationPublish, api.OperationUnpublish} {
+		for _, kind := range []api.OperationKind{api.OperationDelete, api.OperationPublish, api.OperationUnpublish, api.OperationDeleteSnapshot} {
 			if v := fit.Judge(kind, code); !v.Retry && !v.Done {
 				t.Errorf("%s of a %s = %+v, want no end: what it is to undo would leak", code, kind, v)
 			}

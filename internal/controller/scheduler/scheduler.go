@@ -95,7 +95,7 @@ func assign(v state.View, now time.Time, id api.OperationID) (p controller.Plan)
 	}
 	subject := "operation " + string(id)
 	if now.Before(op.Status.Next) {
-		p.Wait(subject, fmt.Sprintf("attempt %d answered %s: %s", op.Status.Attempt, op.Status.Code, op.Status.Message),
+		p.Wait(subject, fmt.Sprintf("attempt %d answered %s", op.Status.Attempt, fit.Said(op)),
 			op.ModifyTime, op.Status.Next)
 		return p
 	}
