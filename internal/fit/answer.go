@@ -114,7 +114,7 @@ type meaning struct {
 }
 
 // codes is the table.
-var codes = map[string]meaning{
+var codes = map[string]meaning{ //nolint:gochecknoglobals // a table, which nothing writes
 	"OK": {ends: done, says: "The call had its effect."},
 	"CANCELLED": {ends: uncertain,
 		says: "The call was given up before its answer came: whether it had its effect is not known."},
@@ -220,7 +220,7 @@ func (c call) then(v Verdict) string {
 }
 
 // calls is each kind of call.
-var calls = map[api.OperationKind]call{
+var calls = map[api.OperationKind]call{ //nolint:gochecknoglobals // a table, which nothing writes
 	api.OperationCreate: {
 		done:    "The volume is ready, if it is as was asked for.",
 		again:   "Nothing was made. The call is repeated; the volume stays creating.",
