@@ -56,6 +56,12 @@ const (
 	CapSingleNodeMultiWrite = "SINGLE_NODE_MULTI_WRITER"
 	CapStageUnstage         = "STAGE_UNSTAGE_VOLUME"
 	CapVolumeStats          = "GET_VOLUME_STATS"
+	CapListVolumes          = "LIST_VOLUMES"
+	CapListPublished        = "LIST_VOLUMES_PUBLISHED_NODES"
+	CapGetVolume            = "GET_VOLUME"
+	CapGetCapacity          = "GET_CAPACITY"
+	CapListSnapshots        = "LIST_SNAPSHOTS"
+	CapVolumeCondition      = "VOLUME_CONDITION"
 )
 
 // ServesController reports whether controller calls may go to the instance.

@@ -9,16 +9,22 @@ type StreamID string
 // StreamKind is what flows on a stream.
 type StreamKind string
 
-// StreamLogs carries the log of a task to a reader.
-const StreamLogs StreamKind = "logs"
+// The kinds of streams.
+const (
+	// StreamLogs carries the log of a task to a reader.
+	StreamLogs StreamKind = "logs"
+	// StreamQuestion carries the answer to a question: values of JSON.
+	StreamQuestion StreamKind = "question"
+)
 
 // StreamOffer is a stream that a server wants from an agent. The agent takes it
 // up by a request of its own, whose body is the stream: it only ever dials out.
 type StreamOffer struct {
 	ID   StreamID   `json:"id"`
 	Kind StreamKind `json:"kind"`
-	// Logs is set for that kind.
-	Logs *LogRequest `json:"logs,omitempty"`
+	// Logs or Question is set for that kind.
+	Logs     *LogRequest `json:"logs,omitempty"`
+	Question *Question   `json:"question,omitempty"`
 }
 
 // StreamPing is how often an agent says on a stream that it is there.

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/localdb"
 	"github.com/berth-dev/berth/internal/agent/mount"
 	"github.com/berth-dev/berth/internal/agent/operation"
+	"github.com/berth-dev/berth/internal/agent/question"
 	"github.com/berth-dev/berth/internal/agent/stream"
 	"github.com/berth-dev/berth/internal/supervise"
 	"github.com/berth-dev/berth/internal/telemetry"
@@ -179,7 +180,9 @@ func (a *Agent) wire() (err error) {
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
 	}, a.executor, a.facts, a.log)
-	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{api.StreamLogs: a.allocations.sendLog}, a.log)
+	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
+		api.StreamLogs: a.allocations.sendLog, api.StreamQuestion: question.New(a.manager, mounter).Answer,
+	}, a.log)
 	a.link = assignment.New(assignment.Config{
 		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.fingerprintDrivers, Profile: found,
 		Consumer: a.allocations, Streams: a.streams, Lease: cfg.Lease,

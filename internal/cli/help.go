@@ -48,6 +48,8 @@ func usages() map[string][]string {
 		"node status":             {"berth node status db-1"},
 		"plugin list":             {"berth plugin list"},
 		"plugin status":           {"berth plugin status local"},
+		"plugin volumes":          {"berth plugin volumes local", "berth plugin volumes local --unknown --json | jq .[].external_id"},
+		"plugin capacity":         {"berth plugin capacity local"},
 		"plugin local":            {"berth plugin local --root /srv/volumes --endpoint unix:///run/berth-local.sock --node-id db-1"},
 		"operation list":          {"berth operation list"},
 		"operation status":        {"berth operation status create/default/notes@1", "berth operation status create/default/notes"},

@@ -120,6 +120,8 @@ func (a *app) pluginCommand() *cobra.Command {
 	plugins := group("plugin", "Plugins: CSI drivers",
 		&cobra.Command{Use: "list", Short: "List the plugins", Args: cobra.NoArgs, RunE: a.listPlugins},
 		&cobra.Command{Use: "status ID", Short: "Show a plugin with its instances and capabilities", Args: cobra.ExactArgs(1), RunE: a.showPlugin},
+		a.pluginVolumesCommand(),
+		a.pluginCapacityCommand(),
 	)
 	plugins.AddCommand(a.PluginCommands...)
 	return plugins

@@ -79,6 +79,8 @@ func TestJSONIsTheAPIsAndNothingElse(t *testing.T) {
 		"node status db-1-9f31c2aa":            "GET /v1/node/db-1-9f31c2aa",
 		"plugin list":                          "GET /v1/plugins",
 		"plugin status disk":                   "GET /v1/plugin/disk",
+		"plugin volumes disk":                  "GET /v1/plugin/disk/volumes",
+		"plugin capacity disk":                 "GET /v1/plugin/disk/capacity",
 		"operation list":                       "GET /v1/operations",
 		"operation status create/default/pg@1": "GET /v1/operation/create/default/pg@1",
 		"system recovery":                      "GET /v1/system/recovery",

@@ -124,6 +124,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		}
 		a.table("NODE ATTACHED STAGED EXTERNAL-NODE?1", rows)
 	}
+	a.usages(cmd, c, &v)
 	a.operations(v.Operations)
 	a.waits(v.Waits)
 	return nil

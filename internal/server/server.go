@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/server/carrier"
 	"github.com/berth-dev/berth/internal/server/heartbeat"
 	"github.com/berth-dev/berth/internal/server/httpapi"
+	"github.com/berth-dev/berth/internal/server/inquiry"
 	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/supervise"
@@ -106,7 +107,7 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
 		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
-		Streams: streams, Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
+		Streams: streams, Ask: inquiry.New(streams), Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
 	if err != nil {
 		return nil, err

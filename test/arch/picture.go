@@ -78,6 +78,7 @@ func Picture() []Row {
 		{Path: "internal/controller/scheduler", Columns: Servers, Level: 3},
 		{Path: "internal/controller/volumewatcher", Columns: Servers, Level: 3},
 		{Path: "internal/server/carrier", Columns: Servers, Level: 2},
+		{Path: "internal/server/inquiry", Columns: Servers, Level: 2, Arrows: []string{"internal/server/carrier"}},
 		{Path: "internal/server/tracing", Columns: Servers, Level: 3},
 		{Path: "internal/server/heartbeat", Columns: Servers, Level: 3},
 		// Server and client of one protocol: each would pass against a fake of the
@@ -103,6 +104,7 @@ func Picture() []Row {
 		}},
 		{Path: "internal/agent/driver", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/operation", Columns: Nodes, Level: 3},
+		{Path: "internal/agent/question", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/stream", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/assignment", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/allocrunner", Columns: Nodes, Level: 3},

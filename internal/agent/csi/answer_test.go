@@ -242,9 +242,9 @@ func TestNodeStats(t *testing.T) {
 		VolumeCondition: &spec.VolumeCondition{Abnormal: true, Message: "not\x00 mounted"},
 	}))
 	got, err := c.NodeStats(t.Context(), csi.StatsRequest{})
-	want := csi.Stats{
-		Bytes: &csi.Usage{Total: 10, Used: 4, Available: 6}, Inodes: &csi.Usage{Total: 100},
-		Condition: &csi.Condition{Abnormal: true, Message: "not mounted"},
+	want := api.VolumeUsage{
+		Bytes: &api.Usage{Total: 10, Used: 4, Available: 6}, Inodes: &api.Usage{Total: 100},
+		Condition: &api.VolumeCondition{Abnormal: true, Message: "not mounted"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("stats: %v (-want +got):\n%s", err, diff)

@@ -40,7 +40,7 @@ func (c *Client) CreateVolume(ctx context.Context, r api.CreateRequest) (api.Ope
 	if want, got := request.GetVolumeContentSource(), response.GetVolume().GetContentSource(); want != nil && !proto.Equal(want, got) {
 		return api.OperationResult{}, broken(method, "the volume was made without the content that was asked for: content_source is %s", sourceName(got))
 	}
-	return created(response.GetVolume())
+	return described(method, response.GetVolume())
 }
 
 // contentSource is the content that a new volume begins with (CSI spec,
@@ -70,8 +70,8 @@ func sourceName(s *csi.VolumeContentSource) string {
 	return "missing"
 }
 
-func created(v *csi.Volume) (api.OperationResult, error) {
-	const method = "CreateVolume"
+// described is a volume as a driver describes it in the answer to a method.
+func described(method string, v *csi.Volume) (api.OperationResult, error) {
 	switch {
 	case v == nil:
 		return api.OperationResult{}, broken(method, "the answer has no volume")

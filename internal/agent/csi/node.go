@@ -135,30 +135,8 @@ type StatsRequest struct {
 	StagingPath string
 }
 
-// Stats are how full a volume is. What the driver does not say is nil.
-type Stats struct {
-	Bytes  *Usage
-	Inodes *Usage
-	// Condition is the driver's opinion. Drivers have been seen to call a
-	// volume abnormal that a task wrote to happily.
-	Condition *Condition
-}
-
-// Usage is in bytes or inodes.
-type Usage struct {
-	Total     int64
-	Used      int64
-	Available int64
-}
-
-// Condition is whether a volume is well.
-type Condition struct {
-	Abnormal bool
-	Message  string
-}
-
-// NodeStats calls NodeGetVolumeStats.
-func (c *Client) NodeStats(ctx context.Context, r StatsRequest) (Stats, error) {
+// NodeStats calls NodeGetVolumeStats. What the driver does not say is nil.
+func (c *Client) NodeStats(ctx context.Context, r StatsRequest) (api.VolumeUsage, error) {
 	request := &csi.NodeGetVolumeStatsRequest{
 		VolumeId:          r.ExternalID,
 		VolumePath:        r.VolumePath,
@@ -166,19 +144,19 @@ func (c *Client) NodeStats(ctx context.Context, r StatsRequest) (Stats, error) {
 	}
 	var response csi.NodeGetVolumeStatsResponse
 	if err := c.invoke(ctx, csi.Node_NodeGetVolumeStats_FullMethodName, request, &response); err != nil {
-		return Stats{}, err
+		return api.VolumeUsage{}, err
 	}
 	return stats(&response)
 }
 
-func stats(r *csi.NodeGetVolumeStatsResponse) (Stats, error) {
-	var s Stats
+func stats(r *csi.NodeGetVolumeStatsResponse) (api.VolumeUsage, error) {
+	var s api.VolumeUsage
 	for _, u := range r.GetUsage() {
 		if u.GetTotal() < 0 || u.GetUsed() < 0 || u.GetAvailable() < 0 {
-			return Stats{}, broken("NodeGetVolumeStats", "a usage is negative: %d of %d used, %d available",
+			return api.VolumeUsage{}, broken("NodeGetVolumeStats", "a usage is negative: %d of %d used, %d available",
 				u.GetUsed(), u.GetTotal(), u.GetAvailable())
 		}
-		usage := &Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
+		usage := &api.Usage{Total: u.GetTotal(), Used: u.GetUsed(), Available: u.GetAvailable()}
 		switch u.GetUnit() {
 		case csi.VolumeUsage_BYTES:
 			s.Bytes = usage
@@ -188,7 +166,7 @@ func stats(r *csi.NodeGetVolumeStatsResponse) (Stats, error) {
 		}
 	}
 	if condition := r.GetVolumeCondition(); condition != nil {
-		s.Condition = &Condition{Abnormal: condition.GetAbnormal(), Message: clean(condition.GetMessage())}
+		s.Condition = &api.VolumeCondition{Abnormal: condition.GetAbnormal(), Message: clean(condition.GetMessage())}
 	}
 	return s, nil
 }

@@ -76,10 +76,10 @@ func full() api.InstanceStatus {
 		Type: api.InstanceMonolith, Healthy: true, Driver: "csitest.berth.dev", VendorVersion: "1.0.0",
 		PluginCapabilities: []string{"CONTROLLER_SERVICE", "VOLUME_ACCESSIBILITY_CONSTRAINTS"},
 		ControllerCapabilities: []string{
-			"CLONE_VOLUME", "CREATE_DELETE_VOLUME", "GET_CAPACITY", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES",
-			"PUBLISH_READONLY", "PUBLISH_UNPUBLISH_VOLUME", "SINGLE_NODE_MULTI_WRITER",
+			"CLONE_VOLUME", "CREATE_DELETE_VOLUME", "GET_CAPACITY", "GET_VOLUME", "LIST_VOLUMES", "LIST_VOLUMES_PUBLISHED_NODES",
+			"PUBLISH_READONLY", "PUBLISH_UNPUBLISH_VOLUME", "SINGLE_NODE_MULTI_WRITER", "VOLUME_CONDITION",
 		},
-		NodeCapabilities: []string{"GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME"},
+		NodeCapabilities: []string{"GET_VOLUME_STATS", "SINGLE_NODE_MULTI_WRITER", "STAGE_UNSTAGE_VOLUME", "VOLUME_CONDITION"},
 		ExternalNodeID:   "n1", MaxVolumes: 7, Topology: api.Topology{"zone": "a"},
 	}
 }

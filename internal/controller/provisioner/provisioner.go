@@ -93,7 +93,7 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		PluginID:      vol.Spec.PluginID,
 		Version:       vol.Version,
 		Request: api.OperationRequest{Create: &api.CreateRequest{
-			Name:            CSIName(vol),
+			Name:            fit.CSIName(vol.UID),
 			CapacityMin:     vol.Spec.CapacityMin,
 			CapacityMax:     vol.Spec.CapacityMax,
 			Capabilities:    vol.Spec.Capabilities,
@@ -131,11 +131,6 @@ func source(v state.View, vol *api.Volume, plugin fit.Plugin) (clone, why string
 	}
 	return original.Status.ExternalID, ""
 }
-
-// CSIName is the name of CreateVolume. It is made from the volume's UID, so
-// that neither a volume of the same id that was deleted before, nor one of
-// another cluster, is ever taken for it.
-func CSIName(vol *api.Volume) string { return "berth-" + vol.UID }
 
 // topology is where the volume must be reachable: as its user asks, else from
 // the nodes that run the plugin (CSI spec, TopologyRequirement). Plugins

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/feed"
 	"github.com/berth-dev/berth/internal/server/carrier"
 	"github.com/berth-dev/berth/internal/server/httpapi"
+	"github.com/berth-dev/berth/internal/server/inquiry"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/state/statetest"
 )
@@ -39,6 +40,7 @@ func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
 		ServerID: "server", Version: "1.2.3", Log: f, Contacts: f, Explain: f, Feed: feed.New(),
 		Counters: func() map[string]int64 { return nil }, Streams: carrier.New(),
 	}
+	cfg.Ask = inquiry.New(cfg.Streams)
 	f.store.Observe(cfg.Feed)
 	if change != nil {
 		change(&cfg)

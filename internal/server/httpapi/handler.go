@@ -15,6 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/feed"
 	"github.com/berth-dev/berth/internal/server/carrier"
+	"github.com/berth-dev/berth/internal/server/inquiry"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
@@ -56,6 +57,8 @@ type Config struct {
 	Feed *feed.Feed
 	// Streams is where readers and agents meet.
 	Streams *carrier.Broker
+	// Ask asks agents what their plugins say.
+	Ask *inquiry.Asker
 	// Counters answers what the server counts.
 	Counters func() map[string]int64
 	// Keyring seals secrets; a server without one refuses them.

@@ -40,7 +40,7 @@ func lists(more ...string) []string {
 func conditional() []string { return []string{"version"} }
 
 func (h *Handler) routes() []route {
-	return slices.Concat(h.nounRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
+	return slices.Concat(h.nounRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
 }
 
 // nounRoutes are for whoever works with the nouns.
@@ -110,6 +110,19 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.getOperation, query: polls(), answer: api.Operation{}},
 		{pattern: "DELETE /v1/operation/{id...}", name: "AbandonOperation", doc: "Give up a create whose outcome is not known.",
 			handle: h.abandonOperation, query: conditional(), answer: api.Operation{}},
+	}
+}
+
+// questionRoutes are for whoever asks what plugins say. Their answers are not in
+// the state.
+func (h *Handler) questionRoutes() []route {
+	return []route{
+		{pattern: "GET /v1/plugin/{id}/volumes", name: "PluginVolumes", doc: "List the volumes that a plugin has, each with the volume that it is, as the plugin says now.",
+			handle: h.pluginVolumes, query: []string{"per_page", "next_token"}, answer: []api.ListedVolume{}},
+		{pattern: "GET /v1/plugin/{id}/capacity", name: "PluginCapacity", doc: "Read how much room a plugin has, in each of its topologies, as it says now.",
+			handle: h.pluginCapacity, answer: []api.PlaceCapacity{}},
+		{pattern: "GET /v1/volume/{namespace}/{id}/usage", name: "VolumeUsage", doc: "Read how full a volume is, as each node that has it mounted says now.",
+			handle: h.volumeUsage, answer: []api.VolumeUsage{}},
 	}
 }
 

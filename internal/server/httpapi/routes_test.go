@@ -59,6 +59,7 @@ func TestEveryRoute(t *testing.T) {
 			{"GET /v1/node/n1", nil, nil, &api.NodeInfo{}, true},
 			{"GET /v1/plugins", nil, nil, &[]*api.Plugin{}, true},
 			{"GET /v1/plugin/disk", nil, nil, &api.Plugin{}, true},
+			{"GET /v1/volume/default/pg/usage", nil, nil, &[]api.VolumeUsage{}, false},
 			{"GET /v1/operations", nil, nil, &[]*api.Operation{}, true},
 			{"GET /v1/operations?namespace=default&volume=pg", nil, nil, &[]*api.Operation{}, true},
 			{"GET /v1/operation/create/default/pg@1", nil, nil, &api.Operation{}, true},
@@ -125,6 +126,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			"GET /v1/publication/default/pg/n1":     "publication pg/n1 does not exist in namespace default",
 			"GET /v1/node/n2":                       "node n2 does not exist",
 			"GET /v1/plugin/tape":                   "plugin tape does not exist",
+			"GET /v1/volume/default/db/usage":       "volume db does not exist in namespace default",
 			"GET /v1/operation/create/default/pg":   "operation create/default/pg does not exist",
 			"GET /v1/operation/create/default/pg@2": "operation create/default/pg@2 does not exist",
 		} {

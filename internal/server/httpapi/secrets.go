@@ -139,6 +139,7 @@ func (h *Handler) applyVolume(ns api.NamespaceID, id api.VolumeID, spec api.Volu
 	if err != nil {
 		return nil, err
 	}
+	apply.UID = newVolumeUID(h.Log.View())
 	apply.Secrets, err = h.seal(h.Log.View(), ns, id, spec.Secrets)
 	return apply, err
 }

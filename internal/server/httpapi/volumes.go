@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -114,6 +115,16 @@ func (h *Handler) notRecovering() error {
 			"the cluster is recovering (%s): nothing is changed until an operator confirms with berth system recovery confirm", c.Generation.Reason)
 	}
 	return nil
+}
+
+// newVolumeUID is the UID of a new volume: it tells the cluster, and is else
+// random.
+func newVolumeUID(v state.View) string {
+	cluster := ""
+	if c := v.Cluster(); c != nil {
+		cluster = c.ID
+	}
+	return fit.VolumeUID(cluster, newUID())
 }
 
 // newUID is 128 random bits in hex.

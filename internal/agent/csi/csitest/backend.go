@@ -33,6 +33,13 @@ type Options struct {
 	// and turn on CREATE_DELETE_SNAPSHOT.
 	Clone     bool
 	Snapshots []string
+	// GetVolume and Conditions turn on GET_VOLUME and VOLUME_CONDITION. NoList
+	// turns off LIST_VOLUMES.
+	GetVolume  bool
+	Conditions bool
+	NoList     bool
+	// Endless: ListVolumes goes in circles.
+	Endless bool
 	// UnknownPlugin, UnknownController and UnknownNode are advertised on top:
 	// values that no specification may know.
 	UnknownPlugin     []int32
@@ -51,7 +58,10 @@ type Options struct {
 
 // Everything is a driver with all capabilities.
 func Everything() Options {
-	return Options{Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true, Clone: true}
+	return Options{
+		Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true, Clone: true,
+		GetVolume: true, Conditions: true,
+	}
 }
 
 // Backend is a storage provider. It is safe for concurrent use.
@@ -104,6 +114,7 @@ type volume struct {
 	capacity int64
 	context  map[string]string
 	topology []map[string]string
+	problem  string // why it is abnormal; empty if it is well
 	// on has the nodes where anything of it is, or was asked for.
 	on map[string]*presence
 }

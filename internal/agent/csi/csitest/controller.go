@@ -317,13 +317,14 @@ func (s controllerServer) ListVolumes(_ context.Context, r *csi.ListVolumesReque
 		out.NextToken = ids[most]
 		ids = ids[:most]
 	}
+	if b.options.Endless && len(ids) > 0 {
+		out.NextToken = ids[0]
+	}
 	for _, id := range ids {
 		v := b.volumes[id]
-		state := &csi.ListVolumesResponse_VolumeStatus{}
-		for _, n := range slices.Sorted(maps.Keys(v.on)) {
-			if v.on[n].attachment.real {
-				state.PublishedNodeIds = append(state.PublishedNodeIds, n)
-			}
+		state := &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: v.attached()}
+		if b.options.Conditions {
+			state.VolumeCondition = v.healthy()
 		}
 		out.Entries = append(out.Entries, &csi.ListVolumesResponse_Entry{Volume: v.answer().GetVolume(), Status: state})
 	}

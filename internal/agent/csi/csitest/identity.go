@@ -48,8 +48,16 @@ func (s identityServer) GetPluginCapabilities(context.Context, *csi.GetPluginCap
 func (o *Options) controllerTypes() []csi.ControllerServiceCapability_RPC_Type {
 	types := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
-		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
+	}
+	if !o.NoList {
+		types = append(types, csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
+	}
+	if o.GetVolume {
+		types = append(types, csi.ControllerServiceCapability_RPC_GET_VOLUME)
+	}
+	if o.Conditions {
+		types = append(types, csi.ControllerServiceCapability_RPC_VOLUME_CONDITION)
 	}
 	if o.Attach {
 		types = append(types, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
@@ -82,6 +90,9 @@ func (o *Options) nodeTypes() []csi.NodeServiceCapability_RPC_Type {
 	if o.MultiWriter {
 		types = append(types, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	}
+	if o.Conditions {
+		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
+	}
 	for _, value := range o.UnknownNode {
 		types = append(types, csi.NodeServiceCapability_RPC_Type(value))
 	}
@@ -95,6 +106,16 @@ func (b *Backend) missing(method string) string {
 		if !b.options.Attach {
 			return "PUBLISH_UNPUBLISH_VOLUME"
 		}
+	case "ListVolumes":
+		if b.options.NoList {
+			return "LIST_VOLUMES"
+		}
+	case "ControllerGetVolume":
+		if !b.options.GetVolume {
+			return "GET_VOLUME"
+		}
+	case "ListSnapshots":
+		return "LIST_SNAPSHOTS"
 	case "NodeStageVolume", "NodeUnstageVolume":
 		if !b.options.Stage {
 			return "STAGE_UNSTAGE_VOLUME"

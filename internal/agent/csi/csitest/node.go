@@ -184,10 +184,14 @@ func (s nodeServer) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeSt
 		return nil, status.Errorf(codes.NotFound, "the volume is not at %s", r.GetVolumePath())
 	}
 	used := v.capacity / 10
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
+	out := &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
 		{Unit: csi.VolumeUsage_BYTES, Total: v.capacity, Used: used, Available: v.capacity - used},
 		{Unit: csi.VolumeUsage_INODES, Total: 1000, Used: 100, Available: 900},
-	}}, nil
+	}}
+	if b.options.Conditions {
+		out.VolumeCondition = v.healthy()
+	}
+	return out, nil
 }
 
 // check is what NodeStageVolume and NodePublishVolume require.
