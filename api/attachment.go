@@ -104,7 +104,7 @@ func (a *Attachment) Wanted() bool { return a.Status.State.Before(Unpublishing) 
 
 // Writes reports whether the attachment may change the volume.
 func (a *Attachment) Writes() bool {
-	return !a.ReadOnly && a.AccessMode != SingleNodeReaderOnly && a.AccessMode != MultiNodeReaderOnly
+	return !a.ReadOnly && !a.AccessMode.ReadersOnly()
 }
 
 // Publication is the presence of one volume on one node, shared by all of the

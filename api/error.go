@@ -189,6 +189,13 @@ func (p *Problems) Name(path, name string) {
 	}
 }
 
+// VolumeID checks a user's name for a volume, which may be one of a family.
+func (p *Problems) VolumeID(path, id string) {
+	if message, mend := volumeIDProblem(id); message != "" {
+		p.Add(path, message, mend)
+	}
+}
+
 // oneOf checks an enumerated string; the mend lists what is allowed.
 func oneOf[T ~string](p *Problems, path string, got T, allowed ...T) {
 	words := make([]string, len(allowed))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -14,7 +15,8 @@ type (
 	NodeID string
 	// PluginID is the name under which an operator configured a CSI driver.
 	PluginID string
-	// VolumeID is a user's name for a volume, unique in its namespace.
+	// VolumeID is a user's name for a volume, unique in its namespace. One of a
+	// family has a number in brackets at its end: pg[0], pg[1].
 	VolumeID string
 	// SnapshotID is a user's name for a snapshot, unique in its namespace.
 	SnapshotID string
@@ -40,6 +42,39 @@ func (id AllocID) Short() string {
 		return string(id)
 	}
 	return string(id[:ShortIDLength])
+}
+
+// Member is the volume of a family that an allocation of that index gets.
+func (id VolumeID) Member(index int) VolumeID {
+	return VolumeID(fmt.Sprintf("%s[%d]", id, index))
+}
+
+// Family is the name that the volumes of a family have in common, and the
+// volume's number among them. ok is false for a volume of no family.
+func (id VolumeID) Family() (name VolumeID, index int, ok bool) {
+	base, rest, found := strings.Cut(string(id), "[")
+	digits, closed := strings.CutSuffix(rest, "]")
+	if !found || !closed {
+		return "", 0, false
+	}
+	index, err := strconv.Atoi(digits)
+	if err != nil || index < 0 || index >= maxCount || strconv.Itoa(index) != digits {
+		return "", 0, false
+	}
+	return VolumeID(base), index, true
+}
+
+// volumeIDProblem says what is wrong with a volume's name, or "".
+func volumeIDProblem(id string) (message, mend string) {
+	if !strings.ContainsAny(id, "[]") {
+		return nameProblem(id)
+	}
+	name, _, ok := VolumeID(id).Family()
+	if !ok {
+		return "has brackets, and ends with no number in them",
+			fmt.Sprintf("use a name, or a name and a number from 0 to %d such as %q", maxCount-1, "pg[0]")
+	}
+	return nameProblem(string(name))
 }
 
 // maxNameLength bounds the names that users choose. A volume's name travels in

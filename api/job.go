@@ -95,13 +95,28 @@ type TaskGroup struct {
 type VolumeRequest struct {
 	Name string `json:"name"`
 	// Type is csi.
-	Type           string         `json:"type"`
-	Source         VolumeID       `json:"source"`
+	Type string `json:"type"`
+	// Source is the volume, or the name of a family of them with PerAlloc.
+	Source VolumeID `json:"source"`
+	// PerAlloc: each allocation gets the volume of its index, source[0],
+	// source[1]. Those that are not there are made like source[0].
+	PerAlloc       bool           `json:"per_alloc,omitempty"`
 	ReadOnly       bool           `json:"read_only,omitempty"`
 	AccessMode     AccessMode     `json:"access_mode"`
 	AttachmentMode AttachmentMode `json:"attachment_mode"`
 	// MountOptions overlay the volume's: fs_type if set, mount_flags replaced whole.
 	MountOptions *MountOptions `json:"mount_options,omitempty"`
+	// WaitTimeout is for how long a place in the group waits for the volume
+	// before it gives up; 0 waits for ever.
+	WaitTimeout Duration `json:"wait_timeout,omitempty"`
+}
+
+// VolumeFor is the volume that the allocation of an index gets.
+func (r *VolumeRequest) VolumeFor(index int) VolumeID {
+	if r.PerAlloc {
+		return r.Source.Member(index)
+	}
+	return r.Source
 }
 
 // Task is one process.
@@ -152,6 +167,33 @@ type JobStatus struct {
 	Reverted *Reversion `json:"reverted,omitempty"` // RevertJob, ApplyJob
 	// Waiting is since when the scheduler has had something to do for the job.
 	Waiting time.Time `json:"waiting,omitzero"` // whatever clears Settled; SettleJob
+	// GaveUp are the places that waited for a volume for as long as they may.
+	// They stay empty until the job is applied again.
+	GaveUp []GiveUp `json:"gave_up,omitempty"` // GiveUpPlace; cleared by ApplyJob, RevertJob
+}
+
+// GiveUp is a place in a group that waits for a volume no more.
+type GiveUp struct {
+	Group string `json:"group"`
+	Index int    `json:"index"`
+	// Request is the name of the volume request, and VolumeID its volume.
+	Request  string   `json:"request"`
+	VolumeID VolumeID `json:"volume_id"`
+	// Reason is why the volume could not be had, with who held it.
+	Reason string `json:"reason"`
+	// Since is when the place began to wait, and Time when it gave up.
+	Since time.Time `json:"since"`
+	Time  time.Time `json:"time"`
+}
+
+// GiveUpOf is how a place in a group gave up, or nil.
+func (s *JobStatus) GiveUpOf(group string, index int) *GiveUp {
+	for i := range s.GaveUp {
+		if s.GaveUp[i].Group == group && s.GaveUp[i].Index == index {
+			return &s.GaveUp[i]
+		}
+	}
+	return nil
 }
 
 // Reversion is a way back to the last revision that was healthy everywhere.
@@ -248,7 +290,7 @@ func (g *TaskGroup) validate(p *Problems, path string) {
 			p.Add(at, "is there twice", "rename one")
 		}
 		r.validate(p, at, g.Count)
-		r.alone(p, at, requests)
+		r.alone(p, at, requests, g.Count)
 		requests[r.Name] = r
 	}
 	seen := map[string]bool{}
@@ -268,7 +310,10 @@ func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
 	for i := range g.Volumes {
 		r := &g.Volumes[i]
 		at := fmt.Sprintf("%s.volume[%q]", path, r.Name)
-		if r.AccessMode.SingleNode() || r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly {
+		switch {
+		case r.PerAlloc:
+			p.Add(at+".per_alloc", "makes no sense where a place is a node and has no number", "remove it, or use a service with a count")
+		case r.AccessMode.SingleNode() || r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly:
 			p.Addf(at+".access_mode", "use multi-node-multi-writer, or multi-node-reader-only",
 				"is %s, and the group runs on every node", r.AccessMode)
 		}
@@ -281,38 +326,81 @@ func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
 func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	p.Name(path, r.Name)
 	oneOf(p, path+".type", r.Type, VolumeTypeCSI)
-	p.Name(path+".source", string(r.Source))
+	if r.PerAlloc {
+		p.Name(path+".source", string(r.Source))
+	} else {
+		p.VolumeID(path+".source", string(r.Source))
+	}
+	if r.WaitTimeout < 0 {
+		p.Add(path+".wait_timeout", "is negative", `give a duration such as "5m", or leave it out to wait for ever`)
+	}
 	oneOf(p, path+".access_mode", r.AccessMode, AccessModes()...)
 	oneOf(p, path+".attachment_mode", r.AttachmentMode, FileSystem, BlockDevice)
 	r.MountOptions.validate(p, path+".mount_options")
-	readers := r.AccessMode == SingleNodeReaderOnly || r.AccessMode == MultiNodeReaderOnly
-	if readers && !r.ReadOnly {
+	if r.AccessMode.ReadersOnly() && !r.ReadOnly {
 		p.Addf(path+".read_only", "set read_only = true", "must be true with access mode %s", r.AccessMode)
 	}
 	if r.AttachmentMode == BlockDevice && r.MountOptions != nil {
 		p.Add(path+".mount_options", "make no sense for a block device", "remove them")
 	}
 	switch {
-	case count <= 1:
+	case count <= 1, r.PerAlloc:
 	case r.AccessMode.Exclusive():
-		p.Addf(path, "use count = 1, or an access mode for several",
+		p.Addf(path, "use count = 1, per_alloc = true for a volume each, or an access mode for several",
 			"would be held by %d allocations, and access mode %s allows one", count, r.AccessMode)
 	case r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly:
-		p.Addf(path, "use count = 1, or an access mode for several writers",
+		p.Addf(path, "use count = 1, per_alloc = true for a volume each, or an access mode for several writers",
 			"would be written by %d allocations, and access mode %s allows one", count, r.AccessMode)
 	}
 }
 
-// alone reports requests that keep each other from the volume of both.
-func (r *VolumeRequest) alone(p *Problems, path string, others map[string]*VolumeRequest) {
+// alone reports requests of one allocation that keep each other from the volume
+// of both. It says no more than fit.Hold does of two attachments on one node.
+func (r *VolumeRequest) alone(p *Problems, path string, others map[string]*VolumeRequest, count int) {
 	for _, name := range slices.Sorted(maps.Keys(others)) {
 		o := others[name]
-		if name != r.Name && o.Source == r.Source && (r.AccessMode.Exclusive() || o.AccessMode.Exclusive()) {
-			p.Addf(path+".source", "mount one volume block in every task that needs it, or use single-node-multi-writer in both",
-				"is %q, as that of volume %q, and their access modes do not go together", r.Source, o.Name)
-			return
+		if name == r.Name || !r.meets(o, count) {
+			continue
 		}
+		switch {
+		case r.AccessMode.Exclusive() || o.AccessMode.Exclusive():
+			mode := r.AccessMode
+			if !mode.Exclusive() {
+				mode = o.AccessMode
+			}
+			p.Addf(path+".source", "mount one volume block at several places, each volume_mount with its own destination and read_only; "+
+				"or use single-node-multi-writer or a mode for many nodes in both",
+				"is %q, as that of volume %q: an allocation would mount the volume at two target paths, and with access mode %s "+
+					"a plugin may refuse the second (CSI spec, NodePublishVolume)", r.Source, o.Name, mode)
+		case r.AttachmentMode != o.AttachmentMode:
+			p.Addf(path+".attachment_mode", "use the same in both", "is %s, and volume %q mounts the same volume as a %s",
+				r.AttachmentMode, o.Name, o.AttachmentMode)
+		case (r.AccessMode == MultiNodeReaderOnly || o.AccessMode == MultiNodeReaderOnly) && (r.writes() || o.writes()):
+			p.Addf(path+".access_mode", "use the same in both", "is %s, and volume %q has the same volume with %s: one of them is for readers only",
+				r.AccessMode, o.Name, o.AccessMode)
+		case (r.AccessMode == MultiNodeSingleWriter || o.AccessMode == MultiNodeSingleWriter) && r.writes() && o.writes():
+			p.Addf(path+".read_only", "set read_only = true in one of them", "is false, and volume %q writes to the same volume too, whose access mode allows one writer", o.Name)
+		default:
+			continue
+		}
+		return
 	}
+}
+
+// writes reports whether the allocation may change the volume.
+func (r *VolumeRequest) writes() bool { return !r.ReadOnly && !r.AccessMode.ReadersOnly() }
+
+// meets reports whether two requests of one group are for one volume in any of
+// its allocations.
+func (r *VolumeRequest) meets(o *VolumeRequest, count int) bool {
+	if r.PerAlloc == o.PerAlloc {
+		return r.Source == o.Source
+	}
+	if o.PerAlloc {
+		r, o = o, r
+	}
+	name, index, ok := o.Source.Family()
+	return ok && name == r.Source && index < max(count, 1)
 }
 
 func (t *Task) validate(p *Problems, at string, requests map[string]*VolumeRequest) {

@@ -92,19 +92,56 @@ func TestJobSpecValidate(t *testing.T) {
 			r.AttachmentMode, r.MountOptions = api.BlockDevice, &api.MountOptions{FSType: "ext4"}
 		}), []string{r + ".mount_options make no sense for a block device; remove them"}},
 		"TwoWriters": {group(func(g *api.TaskGroup) { g.Count = 2 }), []string{
-			r + " would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, or an access mode for several",
+			r + " would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, per_alloc = true for a volume each, or an access mode for several",
 		}},
 		"ReadersOfAVolumeForOne": {group(func(g *api.TaskGroup) {
 			g.Count, g.Volumes[0].ReadOnly, g.Tasks[0].VolumeMounts[0].ReadOnly = 2, true, true
 		}), []string{
-			r + " would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, or an access mode for several",
+			r + " would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, per_alloc = true for a volume each, or an access mode for several",
 		}},
 		"VolumeForOneIsAskedForTwice": {group(func(g *api.TaskGroup) {
 			again := g.Volumes[0]
 			again.Name, again.AccessMode = "again", api.SingleNodeMultiWriter
 			g.Volumes = append(g.Volumes, again)
 		}), []string{
-			`group["main"].volume["again"].source is "pg", as that of volume "data", and their access modes do not go together; mount one volume block in every task that needs it, or use single-node-multi-writer in both`,
+			`group["main"].volume["again"].source is "pg", as that of volume "data": an allocation would mount the volume at two target paths, and with access mode single-node-writer a plugin may refuse the second (CSI spec, NodePublishVolume); ` + oneBlock,
+		}},
+		"OneAllocationTwice": {twice("single-node-single-writer", "single-node-single-writer", nil), []string{
+			`group["main"].volume["again"].source is "pg", as that of volume "data": an allocation would mount the volume at two target paths, and with access mode single-node-single-writer a plugin may refuse the second (CSI spec, NodePublishVolume); ` + oneBlock,
+		}},
+		"OneAllocationTwiceAsWriters":    {twice(api.SingleNodeMultiWriter, api.SingleNodeMultiWriter, nil), nil},
+		"OneAllocationTwiceForManyNodes": {twice(api.MultiNodeMultiWriter, api.SingleNodeMultiWriter, nil), nil},
+		"OneAllocationTwiceAsReader":     {twice(api.MultiNodeSingleWriter, api.MultiNodeSingleWriter, func(r *api.VolumeRequest) { r.ReadOnly = true }), nil},
+		"OneAllocationTwiceAsTwoWriters": {twice(api.MultiNodeSingleWriter, api.MultiNodeMultiWriter, nil), []string{
+			`group["main"].volume["again"].read_only is false, and volume "data" writes to the same volume too, whose access mode allows one writer; set read_only = true in one of them`,
+		}},
+		"OneAllocationTwiceInReadersMode": {twice(api.MultiNodeMultiWriter, api.MultiNodeReaderOnly, func(r *api.VolumeRequest) { r.ReadOnly = true }), []string{
+			`group["main"].volume["again"].access_mode is multi-node-reader-only, and volume "data" has the same volume with multi-node-multi-writer: one of them is for readers only; use the same in both`,
+		}},
+		"OneAllocationTwiceAsDevice": {twice(api.MultiNodeMultiWriter, api.MultiNodeMultiWriter, func(r *api.VolumeRequest) { r.AttachmentMode, r.MountOptions = api.BlockDevice, nil }), []string{
+			`group["main"].volume["again"].attachment_mode is block-device, and volume "data" mounts the same volume as a file-system; use the same in both`,
+		}},
+		"EachItsOwn": {group(func(g *api.TaskGroup) { g.Count, g.Volumes[0].PerAlloc = 3, true }), nil},
+		"EachItsOwnAndOneOfThem": {twice(api.SingleNodeWriter, api.SingleNodeWriter, func(r *api.VolumeRequest) { r.Source, r.PerAlloc = "pg[1]", false }, func(g *api.TaskGroup) {
+			g.Count, g.Volumes[0].PerAlloc = 2, true
+		}), []string{
+			`group["main"].volume["again"] would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, per_alloc = true for a volume each, or an access mode for several`,
+			`group["main"].volume["again"].source is "pg[1]", as that of volume "data": an allocation would mount the volume at two target paths, and with access mode single-node-writer a plugin may refuse the second (CSI spec, NodePublishVolume); ` + oneBlock,
+		}},
+		"EachItsOwnAndAnother": {twice(api.SingleNodeWriter, api.SingleNodeWriter, func(r *api.VolumeRequest) { r.Source, r.PerAlloc = "pg[7]", false }, func(g *api.TaskGroup) {
+			g.Count, g.Volumes[0].PerAlloc = 1, true
+		}), nil},
+		"EachItsOwnOfOne": {group(func(g *api.TaskGroup) { g.Volumes[0].PerAlloc, g.Volumes[0].Source = true, "pg[0]" }), []string{
+			`group["main"].volume["data"].source has the character "["` + nameRule,
+		}},
+		"EachItsOwnEverywhere": {func(s *api.JobSpec) { s.Type, s.Groups[0].Volumes[0].PerAlloc = api.JobSystem, true }, []string{
+			`group["main"].volume["data"].per_alloc makes no sense where a place is a node and has no number; remove it, or use a service with a count`,
+		}},
+		"OddNumber": {group(func(g *api.TaskGroup) { g.Volumes[0].Source = "pg[01]" }), []string{
+			`group["main"].volume["data"].source has brackets, and ends with no number in them; use a name, or a name and a number from 0 to 9999 such as "pg[0]"`,
+		}},
+		"WaitTimeout": {group(func(g *api.TaskGroup) { g.Volumes[0].WaitTimeout = -1 }), []string{
+			`group["main"].volume["data"].wait_timeout is negative; give a duration such as "5m", or leave it out to wait for ever`,
 		}},
 		"DriverMissing": {task(func(k *api.Task) { k.Driver = "" }), []string{k + ".driver is empty" + nameRule}},
 		"EnvNames": {task(func(k *api.Task) { k.Env = map[string]string{"": "1", "A=B": "2", "C\x00": "3", "GOOD": "4"} }), []string{
@@ -158,5 +195,25 @@ func TestJobSpecGroup(t *testing.T) {
 	}
 	if got := spec.Group("other"); got != nil {
 		t.Errorf("Group(other) = %v, want nil", got)
+	}
+}
+
+// oneBlock is the mend of what a plugin may refuse.
+const oneBlock = "mount one volume block at several places, each volume_mount with its own destination and read_only; or use single-node-multi-writer or a mode for many nodes in both"
+
+// twice has a group mount its volume twice, in two modes.
+func twice(first, second api.AccessMode, change func(*api.VolumeRequest), also ...func(*api.TaskGroup)) func(*api.JobSpec) {
+	return func(s *api.JobSpec) {
+		g := &s.Groups[0]
+		g.Volumes[0].AccessMode = first
+		again := g.Volumes[0]
+		again.Name, again.AccessMode = "again", second
+		g.Volumes = append(g.Volumes, again)
+		for _, f := range also {
+			f(g)
+		}
+		if change != nil {
+			change(&g.Volumes[1])
+		}
 	}
 }

@@ -77,6 +77,9 @@ func (s *InstanceStatus) Can(capability string) bool {
 	return slices.Contains(s.ControllerCapabilities, capability)
 }
 
+// Stages reports whether the instance stages volumes before it publishes them.
+func (s *InstanceStatus) Stages() bool { return slices.Contains(s.NodeCapabilities, CapStageUnstage) }
+
 // Plugin is a CSI driver, computed from its instances; it has no row.
 type Plugin struct {
 	ID             PluginID `json:"id"`

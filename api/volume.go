@@ -132,6 +132,9 @@ func (m AccessMode) SingleNode() bool {
 	return m.Exclusive() || m == SingleNodeMultiWriter
 }
 
+// ReadersOnly reports whether nobody may write.
+func (m AccessMode) ReadersOnly() bool { return m == SingleNodeReaderOnly || m == MultiNodeReaderOnly }
+
 // AttachmentMode says what a task finds at the mount: a directory or a device.
 type AttachmentMode string
 

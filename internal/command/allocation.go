@@ -161,8 +161,9 @@ func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.
 	var taken []*api.Attachment
 	for i := range group.Volumes {
 		req := &group.Volumes[i]
-		vol := tx.Volume(c.Namespace, req.Source)
-		if reason := fit.Request(vol, req); reason != "" {
+		id := req.VolumeFor(alloc.Index)
+		vol := tx.Volume(c.Namespace, id)
+		if reason := fit.Request(vol, id, req); reason != "" {
 			return nil, conflict("%s", reason)
 		}
 		want := newAttachment(alloc, req, vol)
@@ -180,25 +181,16 @@ func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.
 	return taken, fitsLimit(tx, c.NodeID, taken)
 }
 
-// fitsLimit checks the plugins' maximum of volumes on a node. It counts
-// publications, so that a shared volume counts once.
+// fitsLimit checks the plugins' maximum of volumes on a node.
 func fitsLimit(tx *state.Tx, node api.NodeID, taken []*api.Attachment) error {
 	for _, a := range taken {
 		instance := fit.NodeInstance(slices.Collect(tx.NodePlugin(node, a.PluginID)))
-		if instance == nil || instance.MaxVolumes == 0 {
+		limit := fit.VolumeLimit(instance, func() fit.Plugin { return fit.NewPlugin(a.PluginID, slices.Collect(tx.Instances(a.PluginID))) })
+		if limit == 0 {
 			continue
 		}
-		used := map[[2]string]bool{}
-		for p := range tx.NodePublications(node, a.PluginID) {
-			used[[2]string{string(p.Namespace), string(p.VolumeID)}] = true
-		}
-		for _, t := range taken {
-			if t.PluginID == a.PluginID {
-				used[[2]string{string(t.Namespace), string(t.VolumeID)}] = true
-			}
-		}
-		if int64(len(used)) > instance.MaxVolumes {
-			return conflict("node %s has room for %d volumes of plugin %s", node, instance.MaxVolumes, a.PluginID)
+		if reason := fit.VolumeRoom(node, a.PluginID, limit, tx.NodePublications(node, a.PluginID), taken); reason != "" {
+			return conflict("%s", reason)
 		}
 	}
 	return nil

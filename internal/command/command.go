@@ -55,6 +55,8 @@ func kinds() []kind {
 		{"job.stabilize", 1, func() Command { return &StabilizeJob{} }},
 		{"job.revert", 1, func() Command { return &RevertJob{} }},
 		{"allocation.restart", 1, func() Command { return &RestartAllocation{} }},
+		{"volume.copy", 1, func() Command { return &CopyVolume{} }},
+		{"job.giveup", 1, func() Command { return &GiveUpPlace{} }},
 	}
 }
 

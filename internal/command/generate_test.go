@@ -53,7 +53,7 @@ func version(t *rapid.T, m *api.Meta) uint64 {
 }
 
 func volumeID(t *rapid.T) api.VolumeID {
-	return oneOf[api.VolumeID](t, "volume", "pg", "shared", "media")
+	return oneOf[api.VolumeID](t, "volume", "pg", "shared", "media", "data[0]", "data[1]")
 }
 func nodeID(t *rapid.T) api.NodeID { return oneOf[api.NodeID](t, "node", "n1", "n2", "n3") }
 func jobID(t *rapid.T) api.JobID   { return oneOf[api.JobID](t, "job", "db", "web") }
@@ -180,6 +180,18 @@ func drawLater(t *rapid.T, v state.View, now time.Time, kind command.Kind) comma
 		return c
 	case "collect":
 		return drawCollection(t, v, now)
+	case "volume.copy":
+		c := &command.CopyVolume{Namespace: api.DefaultNamespace, ID: "data[1]", From: "data[0]"}
+		if vol := v.Volume(c.Namespace, c.From); vol != nil {
+			c.Version = version(t, &vol.Meta)
+		}
+		return c
+	case "job.giveup":
+		c := &command.GiveUpPlace{Namespace: api.DefaultNamespace, ID: jobID(t), Group: "g", Index: number(t, "index", 3), Reason: "drawn"}
+		if job := v.Job(c.Namespace, c.ID); job != nil {
+			c.Version = version(t, &job.Meta)
+		}
+		return c
 	}
 	t.Fatalf("kind %s is drawn by nobody", kind)
 	return nil
@@ -225,8 +237,13 @@ func drawJob(t *rapid.T) command.Command {
 	group := api.TaskGroup{Name: "g", Count: number(t, "count", 4)}
 	for _, name := range []string{"a", "b"}[:number(t, "requests", 3)] {
 		mode := oneOf(t, "mode", api.AccessModes()...)
+		source := volumeID(t)
+		family, _, perAlloc := source.Family()
+		if perAlloc = perAlloc && rapid.Bool().Draw(t, "per alloc"); perAlloc {
+			source = family
+		}
 		group.Volumes = append(group.Volumes, api.VolumeRequest{
-			Name: name, Type: api.VolumeTypeCSI, Source: volumeID(t), AccessMode: mode, AttachmentMode: api.FileSystem,
+			Name: name, Type: api.VolumeTypeCSI, Source: source, PerAlloc: perAlloc, AccessMode: mode, AttachmentMode: api.FileSystem,
 			ReadOnly: mode == api.SingleNodeReaderOnly || mode == api.MultiNodeReaderOnly || seldom(t, 3),
 		})
 	}
@@ -308,7 +325,7 @@ func drawReport(t *rapid.T, v state.View) command.Command {
 	}
 	if seldom(t, 3) {
 		r.Facts.Instances = []api.InstanceFact{{PluginID: "disk", Gone: seldom(t, 4), InstanceStatus: api.InstanceStatus{
-			Type: api.InstanceMonolith, Healthy: rapid.Bool().Draw(t, "healthy"), MaxVolumes: int64(rapid.IntRange(0, 2).Draw(t, "max")),
+			Type: api.InstanceMonolith, Healthy: rapid.Bool().Draw(t, "healthy"), NodeCapabilities: []string{api.CapStageUnstage}, MaxVolumes: int64(rapid.IntRange(0, 2).Draw(t, "max")),
 		}}}
 	}
 	for a := range v.NodeAllocations(r.NodeID) {

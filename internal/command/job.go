@@ -31,7 +31,7 @@ func (c *ApplyJob) Validate() error {
 }
 
 // Apply implements Command. The same spec of a job that is wanted changes
-// nothing.
+// nothing, but that places which gave up are tried again.
 func (c *ApplyJob) Apply(tx *state.Tx) error {
 	old := tx.Job(c.Namespace, c.ID)
 	if err := checkVersion("job", string(c.ID), metaOf(old), c.Version); err != nil {
@@ -40,6 +40,7 @@ func (c *ApplyJob) Apply(tx *state.Tx) error {
 	next := &api.Job{Namespace: c.Namespace, ID: c.ID, UID: c.UID}
 	if old != nil {
 		if old.Desired == api.Present && fit.Same(old.Spec, c.Spec) {
+			tryAgain(tx, old)
 			return nil
 		}
 		copied := *old
@@ -50,8 +51,22 @@ func (c *ApplyJob) Apply(tx *state.Tx) error {
 	return nil
 }
 
+// tryAgain has the places of a job that gave up tried again, for which the wait
+// begins now.
+func tryAgain(tx *state.Tx, job *api.Job) {
+	if len(job.Status.GaveUp) == 0 {
+		return
+	}
+	next := *job
+	next.Status.GaveUp = nil
+	next.Status.Applied, next.Status.Waiting = tx.Now(), tx.Now()
+	next.Status.Settled = false
+	tx.PutJob(&next)
+}
+
 // revise gives a job another spec, as its next revision.
 func revise(tx *state.Tx, job *api.Job, spec api.JobSpec) {
+	job.Status.GaveUp = nil
 	job.Desired = api.Present
 	job.Spec = spec
 	job.Revision++

@@ -29,7 +29,7 @@ func (*ApplyVolume) Kind() Kind { return "volume.apply" }
 func (c *ApplyVolume) Validate() error {
 	var p api.Problems
 	p.Name("namespace", string(c.Namespace))
-	p.Name("id", string(c.ID))
+	p.VolumeID("id", string(c.ID))
 	p.Merge(c.Spec.Validate())
 	if c.Spec.Secrets != nil {
 		p.Add("secrets", "are not sealed", "propose them sealed")

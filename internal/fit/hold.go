@@ -11,7 +11,39 @@ import (
 func Hold(want *api.Attachment, holders []*api.Attachment) string {
 	for _, h := range holders {
 		if reason := beside(want, h); reason != "" {
-			return fmt.Sprintf("allocation %s of job %s on node %s holds it%s", h.AllocID.Short(), h.JobID, h.NodeID, reason)
+			return holds(h) + reason
+		}
+	}
+	return crowd(want, holders)
+}
+
+// holds names a holder.
+func holds(h *api.Attachment) string {
+	return fmt.Sprintf("allocation %s of job %s on node %s holds it", h.AllocID.Short(), h.JobID, h.NodeID)
+}
+
+// crowd finds a second writer where a third holder has an access mode that
+// allows one: that is not seen by looking at two of them.
+func crowd(want *api.Attachment, holders []*api.Attachment) string {
+	var one, writer *api.Attachment
+	if want.AccessMode == api.MultiNodeSingleWriter {
+		one = want
+	}
+	if want.Writes() {
+		writer = want
+	}
+	for _, h := range holders {
+		if h.AccessMode == api.MultiNodeSingleWriter {
+			one = h
+		}
+	}
+	for _, h := range holders {
+		switch {
+		case one == nil || !h.Writes():
+		case writer != nil:
+			return fmt.Sprintf("%s for writing, and access mode %s allows one writer", holds(h), one.AccessMode)
+		default:
+			writer = h
 		}
 	}
 	return ""

@@ -8,11 +8,11 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-// Request says why a volume cannot serve a group's request for it, now or
-// ever, or "" if it can.
-func Request(vol *api.Volume, req *api.VolumeRequest) string {
+// Request says why the volume of that id cannot serve a group's request for it,
+// now or ever, or "" if it can.
+func Request(vol *api.Volume, id api.VolumeID, req *api.VolumeRequest) string {
 	if vol == nil {
-		return fmt.Sprintf("volume %s does not exist", req.Source)
+		return fmt.Sprintf("volume %s does not exist", id)
 	}
 	if vol.Desired == api.Absent {
 		return fmt.Sprintf("volume %s is being deleted", vol.ID)

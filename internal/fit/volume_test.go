@@ -37,7 +37,7 @@ func TestRequestSaysWhyAVolumeWillNotDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			req := &api.VolumeRequest{Source: "pg", AccessMode: c.mode, AttachmentMode: api.FileSystem}
-			if got := fit.Request(c.volume, req); got != c.want {
+			if got := fit.Request(c.volume, "pg", req); got != c.want {
 				t.Errorf("reason = %q, want %q", got, c.want)
 			}
 		})

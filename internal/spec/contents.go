@@ -83,7 +83,7 @@ func (d *decoder) flatVolume(whole item) contents {
 	case !named:
 		d.fail("id", whole.at, "is missing", `add id = "..."`)
 	default:
-		d.name("id", string(v.ID), at)
+		d.volumeID("id", string(v.ID), at)
 	}
 	d.namespace(v.Namespace)
 	return contents{file: File{Volumes: []Volume{v}}}
@@ -92,7 +92,7 @@ func (d *decoder) flatVolume(whole item) contents {
 func readVolume(d *decoder, path string, it item, into *contents) {
 	label, ok := d.label(path, it)
 	if ok {
-		d.name(keyed(path, label), label, it.at)
+		d.volumeID(keyed(path, label), label, it.at)
 	}
 	d = d.object(it.name)
 	v := d.volume(it)
@@ -154,6 +154,14 @@ func (d *decoder) namespace(ns api.NamespaceID) {
 func (d *decoder) name(path, name string, at hcl.Range) {
 	var p api.Problems
 	p.Name(path, name)
+	d.mark(path, at)
+	d.validated(p.Err("the name"), at)
+}
+
+// volumeID checks the name of a volume, which may be one of a family.
+func (d *decoder) volumeID(path, id string, at hcl.Range) {
+	var p api.Problems
+	p.VolumeID(path, id)
 	d.mark(path, at)
 	d.validated(p.Err("the name"), at)
 }

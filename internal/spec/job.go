@@ -74,15 +74,20 @@ var requestTable = &table[api.VolumeRequest]{
 			func(r *api.VolumeRequest) *string { return &r.Type }).required(`type = "csi"`),
 		text("source", "The id of the volume.",
 			func(r *api.VolumeRequest) *api.VolumeID { return &r.Source }).required(`source = "..."`),
+		flag("per_alloc", "Each allocation gets a volume of its own: the one whose id is the source and the allocation's index, such as pg[0]. "+
+			"What is not there is made like the volume with [0].",
+			func(r *api.VolumeRequest) *bool { return &r.PerAlloc }),
 		flag("read_only", "The allocation only reads the volume.",
 			func(r *api.VolumeRequest) *bool { return &r.ReadOnly }),
 		accessMode(func(r *api.VolumeRequest) *api.AccessMode { return &r.AccessMode }),
 		attachmentMode(func(r *api.VolumeRequest) *api.AttachmentMode { return &r.AttachmentMode }),
 		block("mount_options", "What to change of the volume's mount options.", mountOptionsTable,
 			func(r *api.VolumeRequest) **api.MountOptions { return &r.MountOptions }),
+		duration("wait_timeout", "For how long a place in the group waits for the volume. Then it gives up, until the job is applied again.",
+			func(r *api.VolumeRequest) *api.Duration { return &r.WaitTimeout }).standing("it waits as long as it takes"),
 	},
 	foreign: []foreign{
-		{names: "per_alloc sticky", why: "all allocations of the group get the same volume"},
+		{names: "sticky", why: "a replacement goes to the node of its predecessor where it can, and per_alloc gives each allocation a volume of its own", harmless: true},
 	},
 }
 

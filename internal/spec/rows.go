@@ -120,7 +120,11 @@ func (d *decoder) row(r row, of reflect.Type, spec any) (ns api.NamespaceID, id 
 	if at, named := d.ranges["id"]; !named {
 		d.fail("id", r.at, "is missing", `add id = "..."`)
 	} else if !d.broken["id"] {
-		d.name("id", id, at)
+		if r.kind == "volume" {
+			d.volumeID("id", id, at)
+		} else {
+			d.name("id", id, at)
+		}
 	}
 	d.namespace(ns)
 	return ns, id

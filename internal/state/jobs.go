@@ -42,10 +42,14 @@ func jobsTable() definition {
 			seen := map[api.VolumeID]bool{}
 			for i := range j.Spec.Groups {
 				for _, r := range j.Spec.Groups[i].Volumes {
-					if !seen[r.Source] {
-						keys = append(keys, key(string(j.Namespace), string(r.Source)))
+					name := r.Source
+					if r.PerAlloc {
+						name = familyName(name)
 					}
-					seen[r.Source] = true
+					if !seen[name] {
+						keys = append(keys, key(string(j.Namespace), string(name)))
+					}
+					seen[name] = true
 				}
 			}
 			return keys
@@ -65,6 +69,9 @@ func jobsTable() definition {
 		}),
 	)
 }
+
+// familyName stands for all volumes of a family. No volume is called that.
+func familyName(name api.VolumeID) api.VolumeID { return name + "[]" }
 
 // serviceKeys are the keys of the services that a job offers.
 func serviceKeys(j *api.Job) [][]byte {
@@ -113,9 +120,28 @@ func (v View) StoppedJobs() iter.Seq[*api.Job] {
 	return rows[api.Job](v, tableJobs, jobsStopped, nil)
 }
 
-// JobsFor yields the jobs that ask for a volume and are not settled.
+// JobsFor yields the jobs that ask for a volume, or for each of its family, and
+// are not settled.
 func (v View) JobsFor(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*api.Job] {
-	return rows[api.Job](v, tableJobs, jobsWaiting, key(string(ns), string(vol)))
+	one := rows[api.Job](v, tableJobs, jobsWaiting, key(string(ns), string(vol)))
+	family, _, ok := vol.Family()
+	if !ok {
+		return one
+	}
+	return func(yield func(*api.Job) bool) {
+		seen := map[string]bool{}
+		for j := range one {
+			seen[j.UID] = true
+			if !yield(j) {
+				return
+			}
+		}
+		for j := range rows[api.Job](v, tableJobs, jobsWaiting, key(string(ns), string(familyName(family)))) {
+			if !seen[j.UID] && !yield(j) {
+				return
+			}
+		}
+	}
 }
 
 // JobsWithService yields the jobs that offer a service of that name.

@@ -11,7 +11,11 @@ type Serial struct {
 	Last   uint64 `json:"last"`
 }
 
-const serialOperations = "operations"
+// The series.
+const (
+	serialOperations = "operations"
+	serialCopies     = "copies"
+)
 
 func serialsTable() definition {
 	return define[Serial](tableSerials, unique(primary, func(s *Serial) []byte { return key(s.Series) }))
@@ -19,10 +23,18 @@ func serialsTable() definition {
 
 // NextOperationID names a new operation.
 func (tx *Tx) NextOperationID(name string) api.OperationID {
-	next := Serial{Series: serialOperations, Last: 1}
-	if s := first[Serial](tx.View, tableSerials, primary, key(serialOperations)); s != nil {
+	return api.NewOperationID(name, tx.next(serialOperations))
+}
+
+// NextCopy numbers a volume that is made like another.
+func (tx *Tx) NextCopy() uint64 { return tx.next(serialCopies) }
+
+// next is the next number of a series.
+func (tx *Tx) next(series string) uint64 {
+	next := Serial{Series: series, Last: 1}
+	if s := first[Serial](tx.View, tableSerials, primary, key(series)); s != nil {
 		next.Last = s.Last + 1
 	}
 	insert(tx, tableSerials, &next)
-	return api.NewOperationID(name, next.Last)
+	return next.Last
 }

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 
@@ -18,6 +17,7 @@ type fleet struct {
 	nodes     []*api.Node
 	instances map[api.PluginID]map[api.NodeID]*api.Instance
 	planned   []*api.Attachment
+	plugins   map[api.PluginID]fit.Plugin
 	usages    map[api.NodeID]*fit.Usage
 	byID      map[api.NodeID]*api.Node
 }
@@ -27,6 +27,7 @@ func newFleet(v state.View) *fleet {
 		v:         v,
 		nodes:     slices.Collect(v.Nodes()),
 		instances: map[api.PluginID]map[api.NodeID]*api.Instance{},
+		plugins:   map[api.PluginID]fit.Plugin{},
 		usages:    map[api.NodeID]*fit.Usage{},
 		byID:      map[api.NodeID]*api.Node{},
 	}
@@ -56,9 +57,11 @@ func (f *fleet) instance(plugin api.PluginID, node api.NodeID) *api.Instance {
 	byNode := f.instances[plugin]
 	if byNode == nil {
 		all := map[api.NodeID][]*api.Instance{}
-		for i := range f.v.Instances(plugin) {
+		list := slices.Collect(f.v.Instances(plugin))
+		for _, i := range list {
 			all[i.NodeID] = append(all[i.NodeID], i)
 		}
+		f.plugins[plugin] = fit.NewPlugin(plugin, list)
 		byNode = map[api.NodeID]*api.Instance{}
 		for id, list := range all {
 			byNode[id] = fit.NodeInstance(list)
@@ -66,6 +69,22 @@ func (f *fleet) instance(plugin api.PluginID, node api.NodeID) *api.Instance {
 		f.instances[plugin] = byNode
 	}
 	return byNode[node]
+}
+
+// plugin is what the plugin's instances say together.
+func (f *fleet) plugin(id api.PluginID) fit.Plugin {
+	if f.instances[id] == nil {
+		f.instance(id, "")
+	}
+	return f.plugins[id]
+}
+
+// anew is the fleet without what was planned. What was read of nodes and
+// plugins is not read again.
+func (f *fleet) anew() *fleet {
+	next := *f
+	next.planned, next.usages = nil, map[api.NodeID]*fit.Usage{}
+	return &next
 }
 
 // usage is what a node's allocations take of it, those of this plan included.
@@ -117,26 +136,16 @@ func (f *fleet) held(vol *api.Volume) []*api.Attachment {
 
 // full says that a plugin's maximum of volumes on the node would be exceeded.
 func (f *fleet) full(node api.NodeID, attachments []*api.Attachment) string {
-	type place struct {
-		ns  api.NamespaceID
-		vol api.VolumeID
-	}
-	for _, a := range attachments {
-		instance := f.instance(a.PluginID, node)
-		if instance == nil || instance.MaxVolumes == 0 {
+	for i, a := range attachments {
+		if slices.ContainsFunc(attachments[:i], func(b *api.Attachment) bool { return b.PluginID == a.PluginID }) {
 			continue
 		}
-		used := map[place]bool{}
-		for p := range f.v.NodePublications(node, a.PluginID) {
-			used[place{p.Namespace, p.VolumeID}] = true
+		limit := fit.VolumeLimit(f.instance(a.PluginID, node), func() fit.Plugin { return f.plugin(a.PluginID) })
+		if limit == 0 {
+			continue
 		}
-		for _, other := range slices.Concat(f.planned, attachments) {
-			if other.NodeID == node && other.PluginID == a.PluginID {
-				used[place{other.Namespace, other.VolumeID}] = true
-			}
-		}
-		if int64(len(used)) > instance.MaxVolumes {
-			return fmt.Sprintf("node %s has room for %d volumes of plugin %s", node, instance.MaxVolumes, a.PluginID)
+		if reason := fit.VolumeRoom(node, a.PluginID, limit, f.v.NodePublications(node, a.PluginID), slices.Concat(f.planned, attachments)); reason != "" {
+			return reason
 		}
 	}
 	return ""

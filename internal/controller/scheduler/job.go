@@ -33,6 +33,12 @@ type pass struct {
 	fleet   *fleet
 	keepers map[seat]*api.Allocation
 	updates map[string]*update
+	// given is how many places this plan gives up, and made the volumes that it
+	// makes.
+	given int
+	made  []api.VolumeID
+	// theirs are passes that were made to learn what other jobs would get.
+	theirs map[string]*pass
 	// hypothetical: the pass is made to learn what the job would get, and
 	// yields to nobody.
 	hypothetical bool
@@ -171,7 +177,7 @@ type place struct {
 func (p *pass) fillSlot(at place, a *api.Allocation) {
 	switch {
 	case a == nil:
-		p.place(at, "", 0, time.Time{})
+		p.vacant(at, successor{})
 	case !a.Terminal():
 		if a.Desired == api.DesireStop {
 			p.plan.Wait(p.slot(at), fmt.Sprintf("allocation %s before it is ending", a.ID.Short()), a.ModifyTime, time.Time{})
@@ -179,6 +185,13 @@ func (p *pass) fillSlot(at place, a *api.Allocation) {
 	case p.finished(a, at.group):
 	default:
 		p.replace(at, a)
+	}
+}
+
+// vacant places what is missing, unless the place has given up.
+func (p *pass) vacant(at place, after successor) {
+	if !p.givenUp(at) {
+		p.place(at, after)
 	}
 }
 
@@ -203,7 +216,7 @@ func (p *pass) replace(at place, a *api.Allocation) {
 		failures = 0
 	}
 	if failures == 0 {
-		p.place(at, a.ID, 0, time.Time{})
+		p.vacant(at, follow(a, 0, time.Time{}))
 		return
 	}
 	r := p.job.Spec.RescheduleOf(at.group)
@@ -220,7 +233,7 @@ func (p *pass) replace(at place, a *api.Allocation) {
 		p.plan.Wait(p.slot(at), ended, a.ModifyTime, due)
 		return
 	}
-	p.place(at, a.ID, failures, failing)
+	p.vacant(at, follow(a, failures, failing))
 }
 
 // why is the reason of an end, to go behind a sentence.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
@@ -22,22 +21,21 @@ const (
 )
 
 // place puts one instance of a group on a node, or says why none will do.
-func (p *pass) place(at place, replaces api.AllocID, failures int, failing time.Time) {
-	subject := p.slot(at)
-	requests, reason := p.volumes(at.group)
-	if reason != "" {
-		p.plan.Wait(subject, reason, p.job.ModifyTime, time.Time{})
+func (p *pass) place(at place, after successor) {
+	requests, lack := p.volumes(at)
+	if lack != nil {
+		p.wait(at, after, lack)
 		return
 	}
 	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
-	node, why := p.choose(at, requests, serial)
+	node, why := p.choose(at, after, requests, serial)
 	if node == nil {
-		p.plan.Wait(subject, why, p.job.ModifyTime, time.Time{})
+		p.wait(at, after, p.held(requests, serial).or(why))
 		return
 	}
 	attachments := p.attachments(requests, node.ID, serial)
-	if why := p.turn(attachments); why != "" {
-		p.plan.Wait(subject, why, p.job.ModifyTime, time.Time{})
+	if lack := p.turn(requests, attachments); lack != nil {
+		p.wait(at, after, lack)
 		return
 	}
 	alloc := &api.Allocation{ID: api.NewAllocID(p.job.UID, serial), JobID: p.job.ID, NodeID: node.ID, Resources: at.group.Resources()}
@@ -49,7 +47,7 @@ func (p *pass) place(at place, replaces api.AllocID, failures int, failing time.
 		Namespace: p.job.Namespace, JobID: p.job.ID, JobUID: p.job.UID, Revision: p.job.Revision,
 		Serial: serial, Group: at.group.Name, Index: at.index,
 		NodeID: node.ID, NodeEpoch: node.Status.Epoch,
-		Replaces: replaces, Failures: failures, Failing: failing, Ports: ports,
+		Replaces: after.id, Failures: after.failures, Failing: after.failing, Ports: ports,
 	})
 	p.placed = append(p.placed, placement{at.group.Name, at.index, node.ID})
 	p.fleet.take(alloc, attachments)
@@ -69,18 +67,24 @@ type wanted struct {
 	volume  *api.Volume
 }
 
-// volumes finds the group's volumes. The reason is why they are of no use yet.
-func (p *pass) volumes(group *api.TaskGroup) ([]wanted, string) {
+// volumes finds the volumes of a place. If one is of no use yet, it says which
+// and why; one that is to be made like another is made.
+func (p *pass) volumes(at place) ([]wanted, *lack) {
 	var all []wanted
-	for i := range group.Volumes {
-		r := &group.Volumes[i]
-		vol := p.v.Volume(p.job.Namespace, r.Source)
-		if reason := fit.Request(vol, r); reason != "" {
-			return nil, reason
+	for i := range at.group.Volumes {
+		r := &at.group.Volumes[i]
+		id := r.VolumeFor(at.index)
+		vol := p.v.Volume(p.job.Namespace, id)
+		reason := fit.Request(vol, id, r)
+		if vol == nil && r.PerAlloc {
+			reason = p.member(r, id)
+		}
+		if reason != "" {
+			return nil, &lack{request: r, volume: id, reason: reason}
 		}
 		all = append(all, wanted{r, vol})
 	}
-	return all, ""
+	return all, nil
 }
 
 // attachments are what a placement on the node would hold.
@@ -101,7 +105,11 @@ func (p *pass) attachments(requests []wanted, node api.NodeID, serial uint64) []
 // choose finds the best of some nodes that fit: the one that brings the
 // group's spread nearest to what was asked, then the least loaded. If none
 // fits, it says how many nodes were turned down for which reason.
-func (p *pass) choose(at place, requests []wanted, serial uint64) (*api.Node, string) {
+//
+// What follows another allocation stays on its node if that fits: its volumes
+// are there, or the way back is the shortest. It does not where it has failed
+// there again and again.
+func (p *pass) choose(at place, after successor, requests []wanted, serial uint64) (*api.Node, string) {
 	if at.node != nil {
 		reason := p.rejects(at.node, at.group, requests, serial)
 		if reason != "" {
@@ -111,6 +119,11 @@ func (p *pass) choose(at place, requests []wanted, serial uint64) (*api.Node, st
 		return at.node, ""
 	}
 	spreads := p.spreads(at.group)
+	stay := p.stay(after, requests)
+	if stay != nil && len(spreads) == 0 && p.rejects(stay, at.group, requests, serial) == "" {
+		p.looked(at.group, p.lookFor(), true)
+		return stay, ""
+	}
 	limit := enough
 	if len(spreads) > 0 {
 		limit = enoughToSpread
@@ -134,9 +147,20 @@ func (p *pass) choose(at place, requests []wanted, serial uint64) (*api.Node, st
 	}
 	over := p.shares(at.group, spreads, fitting)
 	return slices.MinFunc(fitting, func(a, b *api.Node) int {
-		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), p.fleet.load(a.ID)-p.fleet.load(b.ID))
+		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), leaves(a, stay)-leaves(b, stay), p.fleet.load(a.ID)-p.fleet.load(b.ID))
 	}), ""
 }
+
+// leaves is 0 for the node to stay on, and 1 for any other.
+func leaves(n, stay *api.Node) int {
+	if n == stay {
+		return 0
+	}
+	return 1
+}
+
+// noNode begins a summary.
+const noNode = "no node fits: "
 
 // told is how many reasons a summary tells.
 const told = 8
@@ -164,7 +188,7 @@ func summary(reasons map[string]int) string {
 	if others > 0 {
 		parts = append(parts, fmt.Sprintf("and %d nodes more", others))
 	}
-	return "no node fits: " + strings.Join(parts, "; ")
+	return noNode + strings.Join(parts, "; ")
 }
 
 // rejects says why a node will not do, or "". Where all nodes may have the
@@ -201,6 +225,19 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 	}
 	return p.fleet.full(node.ID, attachments)
 }
+
+// stay is the node of the predecessor, if its volumes are a reason to go there
+// again, or nil.
+func (p *pass) stay(after successor, requests []wanted) *api.Node {
+	if len(requests) == 0 || after.id == "" || after.failures > tries {
+		return nil
+	}
+	return p.nodes().node(after.node)
+}
+
+// tries is how often in a row an allocation may fail on one node before its
+// successor looks for another.
+const tries = 2
 
 // down says that a node is not ready.
 func down(node *api.Node) string { return fmt.Sprintf("node %s is %s", node.ID, node.Status.State) }

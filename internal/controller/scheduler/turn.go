@@ -2,31 +2,63 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/berth-dev/berth/api"
-	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/fit"
 )
 
-// turn says who should have a volume first, or "": a job that has waited
+// rivals is how many of those who are before a job are asked what they would
+// get. Who waits longest is asked first, and nearly always could be placed. The
+// others wait for something else as well, and the volume goes on without them.
+const rivals = 8
+
+// turn says who should have a volume first, or nil: a job that has waited
 // longer, or has a higher priority, would be kept from it by these attachments,
-// and could be placed now.
-func (p *pass) turn(attachments []*api.Attachment) string {
+// and could be placed now. A place that gave up is not placed, so nobody
+// yields to it.
+func (p *pass) turn(requests []wanted, attachments []*api.Attachment) *lack {
 	if p.hypothetical {
-		return ""
+		return nil
 	}
-	for _, a := range attachments {
-		for other := range p.v.JobsFor(a.Namespace, a.VolumeID) {
-			if other.UID != p.job.UID && before(other, p.job) && mayKeep(other, a) && p.keeps(other, a) {
-				why := "has waited longer"
-				if priority(other) != priority(p.job) {
-					why = "has a higher priority"
-				}
-				return fmt.Sprintf("volume %s: it is the turn of job %s, which %s", a.VolumeID, other.ID, why)
+	for i, a := range attachments {
+		for _, other := range p.before(a) {
+			if p.keeps(other, a) {
+				return &lack{request: requests[i].request, volume: a.VolumeID, reason: p.yield(other, a)}
 			}
 		}
 	}
-	return ""
+	return nil
+}
+
+// before are the jobs that are before this one in the order, and that a hold
+// may keep from the volume: the first of them, in that order.
+func (p *pass) before(mine *api.Attachment) []*api.Job {
+	var first []*api.Job
+	for other := range p.v.JobsFor(mine.Namespace, mine.VolumeID) {
+		if other.UID == p.job.UID || !before(other, p.job) || !mayKeep(other, mine) {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(first, other, func(a, b *api.Job) int {
+			if before(a, b) {
+				return -1
+			}
+			return 1
+		})
+		if i < rivals {
+			first = slices.Insert(first[:min(len(first), rivals-1)], i, other)
+		}
+	}
+	return first
+}
+
+// yield says whose turn it is.
+func (p *pass) yield(other *api.Job, a *api.Attachment) string {
+	why := "has waited longer"
+	if priority(other) != priority(p.job) {
+		why = "has a higher priority"
+	}
+	return fmt.Sprintf("volume %s: it is the turn of job %s, which %s", a.VolumeID, other.ID, why)
 }
 
 // before is the order in which jobs get what several of them wait for.
@@ -51,12 +83,16 @@ func priority(j *api.Job) int {
 // mayKeep reports whether the hold could keep the other job from the volume,
 // wherever it were placed.
 func mayKeep(other *api.Job, mine *api.Attachment) bool {
+	family, _, _ := mine.VolumeID.Family()
 	for i := range other.Spec.Groups {
 		for _, r := range other.Spec.Groups[i].Volumes {
+			if r.PerAlloc && r.Source != family || !r.PerAlloc && r.Source != mine.VolumeID {
+				continue
+			}
 			want := &api.Attachment{
 				VolumeID: mine.VolumeID, NodeID: "anywhere else", ReadOnly: r.ReadOnly, AccessMode: r.AccessMode, AttachmentMode: r.AttachmentMode,
 			}
-			if r.Source == mine.VolumeID && fit.Hold(want, []*api.Attachment{mine}) != "" {
+			if fit.Hold(want, []*api.Attachment{mine}) != "" {
 				return true
 			}
 		}
@@ -67,20 +103,27 @@ func mayKeep(other *api.Job, mine *api.Attachment) bool {
 // keeps reports whether the hold would keep the other job from a placement
 // that it would get now.
 func (p *pass) keeps(other *api.Job, mine *api.Attachment) bool {
-	theirs := newPass(p.v, p.now, other)
-	theirs.hypothetical = true
-	theirs.reconcile()
-	for _, c := range theirs.plan.Commands {
-		place, ok := c.(*command.PlaceAllocation)
-		if !ok {
-			continue
-		}
-		requests, _ := theirs.volumes(other.Spec.Group(place.Group))
-		for _, want := range theirs.attachments(requests, place.NodeID, place.Serial) {
-			if want.VolumeID == mine.VolumeID && fit.Hold(want, []*api.Attachment{mine}) != "" {
-				return true
-			}
+	for _, want := range p.would(other) {
+		if want.VolumeID == mine.VolumeID && want.Namespace == mine.Namespace && fit.Hold(want, []*api.Attachment{mine}) != "" {
+			return true
 		}
 	}
 	return false
+}
+
+// would are the holds that another job would get now if it had the first word.
+// It is asked once in a pass.
+func (p *pass) would(other *api.Job) []*api.Attachment {
+	theirs := p.theirs[other.UID]
+	if theirs == nil {
+		theirs = newPass(p.v, p.now, other)
+		theirs.hypothetical = true
+		theirs.fleet = p.nodes().anew()
+		theirs.reconcile()
+		if p.theirs == nil {
+			p.theirs = map[string]*pass{}
+		}
+		p.theirs[other.UID] = theirs
+	}
+	return theirs.fleet.planned
 }

@@ -221,7 +221,7 @@ func TestRevertAndScale(t *testing.T) {
 			{"ScaleWhatIsNotThere", scale("none", api.Scale{Count: number(1)}), "not_found: job none does not exist in namespace default"},
 			{"ScaleAnOlderVersion", scale("db", api.Scale{Group: "side", Count: number(2), Version: 1}), "conflict: job db is at version N, and the change was made for version 1"},
 			{"ScaleAVolumeForOne", scale("held", api.Scale{Count: number(2)}),
-				"invalid: the request has a problem\n  group[\"main\"].volume[\"data\"] would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, or an access mode for several"},
+				"invalid: the request has a problem\n  group[\"main\"].volume[\"data\"] would be held by 2 allocations, and access mode single-node-writer allows one; use count = 1, per_alloc = true for a volume each, or an access mode for several"},
 			{"ScaleTheOnlyGroup", scale("held", api.Scale{Count: number(0)}), "revision 2 main 0"},
 			{"Revert", revert(api.Revert{Revision: 1}), "revision 4 main 1"},
 			{"RevertAgain", revert(api.Revert{Revision: 1}), "revision 4 main 1"},

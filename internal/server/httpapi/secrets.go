@@ -20,8 +20,12 @@ type Keyring interface {
 	Open(keyID string, box []byte, purpose string) ([]byte, error)
 }
 
-// purpose is what a volume's secrets are sealed for. No name holds a NUL.
+// purpose is what a volume's secrets are sealed for. No name holds a NUL. The
+// volumes of a family are made like one of them, with what is sealed for it.
 func purpose(ns api.NamespaceID, vol api.VolumeID) string {
+	if family, _, ok := vol.Family(); ok {
+		vol = family + "[]"
+	}
 	return "volume\x00" + string(ns) + "\x00" + string(vol)
 }
 
