@@ -34,26 +34,7 @@ func jobsTable() definition {
 			}
 			return key(timePart(j.ModifyTime))
 		}),
-		several(jobsWaiting, func(j *api.Job) [][]byte {
-			if j.Status.Settled || j.Desired == api.Absent {
-				return nil
-			}
-			var keys [][]byte
-			seen := map[api.VolumeID]bool{}
-			for i := range j.Spec.Groups {
-				for _, r := range j.Spec.Groups[i].Volumes {
-					name := r.Source
-					if r.PerAlloc {
-						name = familyName(name)
-					}
-					if !seen[name] {
-						keys = append(keys, key(string(j.Namespace), string(name)))
-					}
-					seen[name] = true
-				}
-			}
-			return keys
-		}),
+		several(jobsWaiting, volumeKeys),
 		unique(jobsUnstable, func(j *api.Job) []byte {
 			if j.Status.Stable == j.Revision || j.Desired == api.Absent || j.Spec.Type.Ends() {
 				return nil
@@ -68,6 +49,28 @@ func jobsTable() definition {
 			return id(j)
 		}),
 	)
+}
+
+// volumeKeys are the keys of the volumes that a job may wait for.
+func volumeKeys(j *api.Job) [][]byte {
+	if j.Status.Settled || j.Desired == api.Absent {
+		return nil
+	}
+	var keys [][]byte
+	seen := map[api.VolumeID]bool{}
+	for i := range j.Spec.Groups {
+		for _, r := range j.Spec.Groups[i].Volumes {
+			name := r.Source
+			if r.PerAlloc {
+				name = familyName(name)
+			}
+			if !seen[name] {
+				keys = append(keys, key(string(j.Namespace), string(name)))
+			}
+			seen[name] = true
+		}
+	}
+	return keys
 }
 
 // familyName stands for all volumes of a family. No volume is called that.

@@ -35,7 +35,7 @@ type pass struct {
 	updates map[string]*update
 	// given is how many places this plan gives up, and made the volumes that it
 	// makes.
-	given int
+	given uint64
 	made  []api.VolumeID
 	// theirs are passes that were made to learn what other jobs would get.
 	theirs map[string]*pass

@@ -74,7 +74,7 @@ func (p *pass) wait(at place, after successor, why *lack) {
 // giveUp has a place wait no more.
 func (p *pass) giveUp(at place, why *lack, since time.Time) {
 	p.plan.Add(&command.GiveUpPlace{
-		Namespace: p.job.Namespace, ID: p.job.ID, Version: p.job.Version + uint64(len(p.placed)+p.given),
+		Namespace: p.job.Namespace, ID: p.job.ID, Version: p.job.Version + uint64(len(p.placed)) + p.given,
 		Group: at.group.Name, Index: at.index, Request: why.request.Name, VolumeID: why.volume,
 		Reason: strings.TrimPrefix(why.reason, noNode), Since: since,
 	})
