@@ -250,6 +250,9 @@ type OperationStatus struct {
 	Duration Duration  `json:"duration,omitempty"` // ReportFacts: of the last call
 	// Uncertain: at least one attempt ended without anybody knowing its effect.
 	Uncertain bool `json:"uncertain,omitempty"` // ReportFacts
+	// Queued is the operation's place in the queue of its plugin, where that is
+	// later than its opening: other operations on its volume were before it.
+	Queued time.Time `json:"queued,omitzero"` // OpenOperation
 	// Secrets: the volume had secrets when the attempt was assigned, which the
 	// agent asks for before it makes the call.
 	Secrets bool `json:"secrets,omitempty"` // AssignOperation
@@ -258,6 +261,14 @@ type OperationStatus struct {
 // Open reports whether the operation has not ended.
 func (o *Operation) Open() bool {
 	return o.Status.State == OperationWaiting || o.Status.State == OperationAssigned
+}
+
+// Place is what the operations that wait for a plugin are served by.
+func (o *Operation) Place() time.Time {
+	if o.Status.Queued.IsZero() {
+		return o.CreateTime
+	}
+	return o.Status.Queued
 }
 
 // OperationResult is what a successful call answered.

@@ -136,10 +136,43 @@ func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
 		PluginID:   c.PluginID,
 		NodeID:     c.NodeID,
 		Request:    c.Request,
-		Status:     api.OperationStatus{State: api.OperationWaiting},
+		Status:     api.OperationStatus{State: api.OperationWaiting, Queued: c.place(tx)},
 	}
 	tx.PutOperation(op)
 	return op.ID
+}
+
+// betweenPlaces is how far apart the operations on one volume stand in the
+// queue of their plugin. A volume that many nodes want at once is served at
+// this pace where others wait, and they are not kept by it.
+const betweenPlaces = time.Second
+
+// place is the operation's in its plugin's queue: now, which is told by a zero
+// time, or behind the last of its volume. Only a volume that several nodes may
+// have has several.
+func (c *OpenOperation) place(tx *state.Tx) (later time.Time) {
+	if c.OperationKind.Subject() != api.SubjectPublication {
+		return later
+	}
+	pub := tx.Publication(c.Namespace, c.VolumeID, c.NodeID)
+	if pub == nil {
+		return later
+	}
+	mode := pub.Status.Capability.AccessMode
+	if r := c.Request.Publish; r != nil {
+		mode = r.Capability.AccessMode
+	}
+	if mode.SingleNode() {
+		return later
+	}
+	before := tx.LastPlace(c.Namespace, c.VolumeID)
+	if before == nil {
+		return later
+	}
+	if behind := before.Place().Add(betweenPlaces); behind.After(tx.Now()) {
+		return behind
+	}
+	return later
 }
 
 // AssignOperation gives an operation to the agent of a node.

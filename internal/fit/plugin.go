@@ -81,14 +81,13 @@ func (p Plugin) HasTopology() bool {
 	})
 }
 
-// Executor chooses the node whose agent makes a controller call: one with a
-// healthy controller instance, on a ready node. The node named by prefer comes
-// first, then those from which one of the topologies can be reached, for
-// drivers whose controllers only serve what is near them. Among equals seed
-// decides, so that the load is spread and the answer stays the same. It
-// answers "" and a reason if there is none.
-func (p Plugin) Executor(near []api.Topology, prefer api.NodeID, seed string, ready func(api.NodeID) bool) (api.NodeID, string) {
-	var best []*api.Instance
+// Executors are the nodes whose agents may make a controller call: those with
+// a healthy controller instance that are ready. The node named by prefer comes
+// first, alone; then those from which one of the topologies can be reached,
+// for drivers whose controllers only serve what is near them; then all. It
+// answers none and a reason if there are none.
+func (p Plugin) Executors(near []api.Topology, prefer api.NodeID, ready func(api.NodeID) bool) ([]api.NodeID, string) {
+	var best []api.NodeID
 	bestRank := 0
 	for _, i := range p.instances {
 		if !i.ServesController() || !i.Healthy || !ready(i.NodeID) {
@@ -105,14 +104,18 @@ func (p Plugin) Executor(near []api.Topology, prefer api.NodeID, seed string, re
 			best, bestRank = nil, rank
 		}
 		if rank == bestRank {
-			best = append(best, i)
+			best = append(best, i.NodeID)
 		}
 	}
 	if len(best) == 0 {
-		return "", p.noController()
+		return nil, p.noController()
 	}
-	return best[spread(seed)%uint32(len(best))].NodeID, "" //nolint:gosec // a count of instances
+	return best, ""
 }
+
+// Choose is a number below n, always the same for the same name: it spreads
+// what has names over what is equal.
+func Choose(name string, n int) int { return int(spread(name) % uint32(n)) } //nolint:gosec // a small count
 
 // Topologies are the distinct topologies of the nodes that the plugin serves
 // and that are ready, in node order.

@@ -73,7 +73,7 @@ func TestPluginSaysWhatItsInstancesSay(t *testing.T) {
 	}
 }
 
-func TestExecutor(t *testing.T) {
+func TestExecutors(t *testing.T) {
 	t.Parallel()
 	a, b := []api.Topology{{"zone": "a"}}, []api.Topology{{"zone": "b"}}
 	three := []*api.Instance{instance("n1", in("a")), instance("n2", in("b")), instance("n3", in("b"), controllerOnly)}
@@ -104,16 +104,12 @@ func TestExecutor(t *testing.T) {
 			ready := func(n api.NodeID) bool { return n != c.down }
 			chosen := map[api.NodeID]bool{}
 			for i := range 100 {
-				seed := fmt.Sprintf("create/default/%d", i)
-				node, reason := p.Executor(c.near, c.prefer, seed, ready)
-				if again, _ := p.Executor(c.near, c.prefer, seed, ready); again != node {
-					t.Fatalf("chose %s, then %s for the same seed", node, again)
-				}
+				nodes, reason := p.Executors(c.near, c.prefer, ready)
 				if reason != c.reason {
 					t.Fatalf("reason = %q, want %q", reason, c.reason)
 				}
-				if node != "" {
-					chosen[node] = true
+				if len(nodes) > 0 {
+					chosen[nodes[fit.Choose(fmt.Sprintf("create/default/%d", i), len(nodes))]] = true
 				}
 			}
 			want := map[api.NodeID]bool{}

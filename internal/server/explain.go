@@ -7,6 +7,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/controller"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
@@ -15,13 +16,15 @@ import (
 
 // explainer asks the controllers what they would do, and for what they wait.
 // They are pure, so asking costs nothing and changes nothing.
-type explainer struct{}
+type explainer struct {
+	dispatcher dispatcher.Controller
+}
 
 // Volume says what a volume, its operations and its attachments wait for.
-func (explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
+func (e explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 	waits := ask(v, provisioner.Controller{}, provisioner.Key(vol.Namespace, vol.ID))
 	for op := range v.VolumeOperations(vol.Namespace, vol.ID) {
-		waits = append(waits, operation(v, op)...)
+		waits = append(waits, e.operation(v, op)...)
 	}
 	last := controller.Key("")
 	for a := range v.Holders(vol.Namespace, vol.ID) {
@@ -35,10 +38,10 @@ func (explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 }
 
 // operation says what an open operation waits for: an agent, or its answer.
-func operation(v state.View, op *api.Operation) []api.Wait {
+func (e explainer) operation(v state.View, op *api.Operation) []api.Wait {
 	switch op.Status.State {
 	case api.OperationWaiting:
-		return ask(v, scheduler.Controller{}, scheduler.OperationKey(op.ID))
+		return e.dispatcher.Explain(v, time.Now().UTC(), op)
 	case api.OperationAssigned:
 		reason := "node " + string(op.Status.Executor) + " makes the call"
 		if n := v.Node(op.Status.Executor); n == nil || n.Status.State != api.NodeReady {
@@ -145,17 +148,17 @@ func problem(a *api.Allocation) []api.Wait {
 
 // Everything says what waits in the whole cluster: for the servers, and for the
 // agents.
-func (explainer) Everything(v state.View) []api.Wait {
+func (e explainer) Everything(v state.View) []api.Wait {
 	waits := recovery(v)
 	for vol := range v.UnsettledVolumes() {
 		waits = append(waits, ask(v, provisioner.Controller{}, provisioner.Key(vol.Namespace, vol.ID))...)
 	}
 	for op := range v.WaitingOperations() {
-		waits = append(waits, operation(v, op)...)
+		waits = append(waits, e.operation(v, op)...)
 	}
 	for n := range v.Nodes() {
 		for op := range v.NodeOperations(n.ID) {
-			waits = append(waits, operation(v, op)...)
+			waits = append(waits, e.operation(v, op)...)
 		}
 	}
 	for k := range (volumewatcher.Controller{}).Pending(v) {

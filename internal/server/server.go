@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/consensus"
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/collector"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
@@ -52,6 +53,8 @@ type Config struct {
 	// HTTP is where the API listens. The server closes it.
 	HTTP net.Listener
 	Keep collector.Keep
+	// Calls bounds the calls to plugins.
+	Calls dispatcher.Limits
 	// Lease is how long an agent may be silent; zero means api.Lease.
 	Lease time.Duration
 	// Metrics is what the server's numbers are added to, and what it serves; nil
@@ -106,7 +109,7 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	s.handler, err = httpapi.New(httpapi.Config{
 		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
-		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
+		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{dispatcher.New(cfg.Calls)}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
 		Streams: streams, Ask: inquiry.New(streams), Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
 	if err != nil {
@@ -125,6 +128,7 @@ func loopback(l net.Listener) bool {
 func controllers(cfg Config) []controller.Controller {
 	return []controller.Controller{
 		scheduler.Controller{},
+		dispatcher.New(cfg.Calls),
 		provisioner.Controller{},
 		volumewatcher.Controller{},
 		collector.New(cfg.Keep),

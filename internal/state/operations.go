@@ -2,6 +2,7 @@ package state
 
 import (
 	"iter"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -12,6 +13,8 @@ const (
 	operationsOpen     = "open"
 	operationsWaiting  = "waiting"
 	operationsExecutor = "executor"
+	operationsCalls    = "calls"
+	operationsVolumes  = "volumes"
 	operationsEnded    = "ended"
 	operationsVolume   = "volume"
 )
@@ -29,7 +32,22 @@ func operationsTable() definition {
 			if o.Status.State != api.OperationWaiting {
 				return nil
 			}
-			return key(string(o.ID))
+			if !o.Status.Next.IsZero() {
+				return key(string(o.PluginID), waitsForTime, timePart(o.Status.Next), string(o.ID))
+			}
+			return key(string(o.PluginID), waitsForTurn, timePart(o.Place()), string(o.ID))
+		}),
+		unique(operationsVolumes, func(o *api.Operation) []byte {
+			if !o.Open() {
+				return nil
+			}
+			return key(string(o.Namespace), string(o.VolumeID), timePart(o.Place()), string(o.ID))
+		}),
+		unique(operationsCalls, func(o *api.Operation) []byte {
+			if o.Status.State != api.OperationAssigned {
+				return nil
+			}
+			return key(string(o.PluginID), string(o.ID))
 		}),
 		shared(operationsExecutor, func(o *api.Operation) []byte {
 			if o.Status.State != api.OperationAssigned {
@@ -67,9 +85,87 @@ func (v View) VolumeOperations(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*a
 	return rows[api.Operation](v, tableOperations, operationsVolume, key(string(ns), string(vol)))
 }
 
-// WaitingOperations yields the operations that no agent has.
+// The two queues of a plugin.
+const (
+	waitsForTurn = "0" // not tried yet, by their places
+	waitsForTime = "1" // to be tried again, by when
+)
+
+// WaitingOperations yields the operations that no agent has, by plugin.
 func (v View) WaitingOperations() iter.Seq[*api.Operation] {
 	return rows[api.Operation](v, tableOperations, operationsWaiting, nil)
+}
+
+// WaitingPlugins yields the plugins that operations wait for a call of. Its
+// cost is that of the plugins, not of the operations.
+func (v View) WaitingPlugins() iter.Seq[api.PluginID] {
+	return func(yield func(api.PluginID) bool) {
+		row := peek[api.Operation](v, tableOperations, operationsWaiting, nil)
+		for row != nil {
+			if !yield(row.PluginID) {
+				return
+			}
+			// No part of a key holds the byte that ends it.
+			row = from[api.Operation](v, tableOperations, operationsWaiting, append([]byte(row.PluginID), 1))
+		}
+	}
+}
+
+// Queue yields the operations that a plugin's next calls are for: those that
+// were not tried yet by their places, and those whose time to be tried again
+// has come by that time, as one queue.
+func (v View) Queue(plugin api.PluginID, now time.Time) iter.Seq[*api.Operation] {
+	return func(yield func(*api.Operation) bool) {
+		untried := pull[api.Operation](v, tableOperations, operationsWaiting, key(string(plugin), waitsForTurn))
+		tried := pull[api.Operation](v, tableOperations, operationsWaiting, key(string(plugin), waitsForTime))
+		a, b := untried(), tried()
+		for {
+			if b != nil && b.Status.Next.After(now) {
+				b = nil
+			}
+			switch {
+			case a == nil && b == nil:
+				return
+			case b == nil || a != nil && !a.Place().After(b.Status.Next):
+				if !yield(a) {
+					return
+				}
+				a = untried()
+			default:
+				if !yield(b) {
+					return
+				}
+				b = tried()
+			}
+		}
+	}
+}
+
+// NextTry is when the next operation of a plugin is to be tried again after
+// now, zero if none is. It notes nothing: Queue does.
+func (v View) NextTry(plugin api.PluginID, now time.Time) time.Time {
+	k := key(string(plugin), waitsForTime, timePart(now))
+	k[len(k)-1]++ // behind all of this very moment
+	if op := from[api.Operation](v, tableOperations, operationsWaiting, k); op != nil && op.PluginID == plugin && !op.Status.Next.IsZero() {
+		return op.Status.Next
+	}
+	return time.Time{}
+}
+
+// Calls yields the operations whose calls to a plugin are with agents.
+func (v View) Calls(plugin api.PluginID) iter.Seq[*api.Operation] {
+	return rows[api.Operation](v, tableOperations, operationsCalls, key(string(plugin)))
+}
+
+// LastPlace is the last of the open operations on a volume in its plugin's
+// queue, or nil.
+func (v View) LastPlace(ns api.NamespaceID, vol api.VolumeID) *api.Operation {
+	return last[api.Operation](v, tableOperations, operationsVolumes, key(string(ns), string(vol)))
+}
+
+// OpenOperations yields the open operations on a volume by their places.
+func (v View) OpenOperations(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*api.Operation] {
+	return rows[api.Operation](v, tableOperations, operationsVolumes, key(string(ns), string(vol)))
 }
 
 // NodeOperations yields the operations that a node's agent has.

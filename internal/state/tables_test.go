@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -233,7 +234,10 @@ func TestOperationsMatchAModel(t *testing.T) {
 			return &api.Operation{
 				ID: api.OperationID(name), Name: "name-" + name,
 				Namespace: pick[api.NamespaceID](t, "namespace"), VolumeID: pick[api.VolumeID](t, "volume"),
+				PluginID: pick[api.PluginID](t, "plugin"),
 				Status: api.OperationStatus{
+					Next:   one(t, "next", time.Time{}, soon(), soon().Add(time.Second)),
+					Queued: one(t, "queued", time.Time{}, soon(), soon().Add(time.Second)),
 					State: one(t, "state", api.OperationWaiting, api.OperationAssigned, api.OperationSucceeded,
 						api.OperationFailed, api.OperationCancelled),
 					Executor: pick[api.NodeID](t, "executor"),
@@ -263,7 +267,35 @@ func TestOperationsMatchAModel(t *testing.T) {
 			},
 			"WaitingOperations": {
 				func(v state.View, _ *api.Operation) iter.Seq[*api.Operation] { return v.WaitingOperations() },
-				func(row, _ *api.Operation) bool { return row.Status.State == api.OperationWaiting }, id,
+				func(row, _ *api.Operation) bool { return row.Status.State == api.OperationWaiting },
+				func(o *api.Operation) string { return join(string(o.PluginID), turn(o)) + id(o) },
+			},
+			"Queue": {
+				func(v state.View, o *api.Operation) iter.Seq[*api.Operation] { return v.Queue(o.PluginID, soon()) },
+				func(row, like *api.Operation) bool {
+					return row.PluginID == like.PluginID && row.Status.State == api.OperationWaiting && !row.Status.Next.After(soon())
+				},
+				func(o *api.Operation) string {
+					if o.Status.Next.IsZero() {
+						return stamp(o.Place()) + "0" + id(o)
+					}
+					return stamp(o.Status.Next) + "1" + id(o)
+				},
+			},
+			"Calls": {
+				func(v state.View, o *api.Operation) iter.Seq[*api.Operation] { return v.Calls(o.PluginID) },
+				func(row, like *api.Operation) bool {
+					return row.PluginID == like.PluginID && row.Status.State == api.OperationAssigned
+				}, id,
+			},
+			"OpenOperations": {
+				func(v state.View, o *api.Operation) iter.Seq[*api.Operation] {
+					return v.OpenOperations(o.Namespace, o.VolumeID)
+				},
+				func(row, like *api.Operation) bool {
+					return row.Namespace == like.Namespace && row.VolumeID == like.VolumeID && row.Open()
+				},
+				func(o *api.Operation) string { return stamp(o.Place()) + id(o) },
 			},
 			"NodeOperations": {
 				func(v state.View, o *api.Operation) iter.Seq[*api.Operation] {
@@ -280,6 +312,17 @@ func TestOperationsMatchAModel(t *testing.T) {
 			},
 		},
 	})
+}
+
+// soon is a time at which operations may be tried again.
+func soon() time.Time { return time.Date(2026, time.January, 1, 12, 0, 0, 0, time.UTC) }
+
+// turn orders the operations of one plugin that wait: untried ones first.
+func turn(o *api.Operation) string {
+	if o.Status.Next.IsZero() {
+		return "0" + stamp(o.Place())
+	}
+	return "1" + stamp(o.Status.Next)
 }
 
 func only[T any](row *T) iter.Seq[*T] {

@@ -91,3 +91,43 @@ func rows[T any](v View, table, index string, k []byte) iter.Seq[*T] {
 		}
 	}
 }
+
+// pull is rows, one at a time: nil is the end.
+func pull[T any](v View, table, index string, k []byte) func() *T {
+	it, err := v.txn.Get(table, index+"_prefix", k)
+	if err != nil {
+		panic(err) // the schema and this file disagree
+	}
+	v.note(it.WatchCh())
+	return func() *T {
+		row, _ := it.Next().(*T)
+		return row
+	}
+}
+
+// peek is the first of rows, or nil.
+func peek[T any](v View, table, index string, k []byte) *T {
+	return pull[T](v, table, index, k)()
+}
+
+// last is the last of the rows whose key in the index begins with k, or nil.
+func last[T any](v View, table, index string, k []byte) *T {
+	ch, raw, err := v.txn.LastWatch(table, index+"_prefix", k)
+	if err != nil {
+		panic(err) // the schema and this file disagree
+	}
+	v.note(ch)
+	row, _ := raw.(*T)
+	return row
+}
+
+// from is the first row whose key in the index is not less than k, or nil. It
+// notes nothing: go-memdb cannot watch such a range.
+func from[T any](v View, table, index string, k []byte) *T {
+	it, err := v.txn.LowerBound(table, index, k)
+	if err != nil {
+		panic(err) // the schema and this file disagree
+	}
+	row, _ := it.Next().(*T)
+	return row
+}

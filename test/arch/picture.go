@@ -74,6 +74,7 @@ func Picture() []Row {
 		{Path: "internal/controller", Columns: Servers, Level: 2, Arrows: []string{"internal/command"}},
 		{Path: "internal/controller/controllertest", Role: Support, Columns: Servers},
 		{Path: "internal/controller/collector", Columns: Servers, Level: 3},
+		{Path: "internal/controller/dispatcher", Columns: Servers, Level: 3},
 		{Path: "internal/controller/provisioner", Columns: Servers, Level: 3},
 		{Path: "internal/controller/scheduler", Columns: Servers, Level: 3},
 		{Path: "internal/controller/volumewatcher", Columns: Servers, Level: 3},

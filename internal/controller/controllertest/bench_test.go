@@ -7,6 +7,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/collector"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
@@ -22,7 +23,7 @@ const unsettled = 16
 // attachment, of which a few wait. It must not grow with the fleet.
 func BenchmarkPending(b *testing.B) {
 	controllers := []controller.Controller{
-		scheduler.Controller{}, provisioner.Controller{}, volumewatcher.Controller{}, collector.New(collector.DefaultKeep()),
+		scheduler.Controller{}, dispatcher.Controller{}, provisioner.Controller{}, volumewatcher.Controller{}, collector.New(collector.DefaultKeep()),
 	}
 	for _, objects := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("objects=%d", objects), func(b *testing.B) {

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/collector"
 	"github.com/berth-dev/berth/internal/controller/controllertest"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
@@ -49,7 +50,7 @@ func newSim(t *rapid.T) *sim {
 	return &sim{
 		t: t, store: statetest.Load(t, "cluster {}"), codec: command.NewCodec(), now: statetest.Now(),
 		controllers: []controller.Controller{
-			scheduler.Controller{}, provisioner.Controller{}, volumewatcher.Controller{}, collector.New(collector.DefaultKeep()),
+			scheduler.Controller{}, dispatcher.Controller{}, provisioner.Controller{}, volumewatcher.Controller{}, collector.New(collector.DefaultKeep()),
 		},
 		agents: map[api.NodeID]*agent{}, provider: newProvider(t),
 		favourite: oneOf(t, "favourite", append(api.AccessModes(), api.SingleNodeMultiWriter, api.MultiNodeMultiWriter)...), holds: map[user]held{},

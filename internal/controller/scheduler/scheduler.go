@@ -1,4 +1,4 @@
-// Package scheduler chooses nodes: for allocations, and for operations.
+// Package scheduler chooses nodes for allocations.
 //
 // It never starts or stops anything itself; it says what is wanted. Invariant:
 // an allocation is placed together with all the holds that it needs, in one
@@ -9,27 +9,23 @@ package scheduler
 import (
 	"fmt"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api"
-	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/controller"
-	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
-// Controller settles jobs, and assigns operations.
+// Controller settles jobs.
 type Controller struct{}
 
 // Name implements controller.Controller.
 func (Controller) Name() string { return "scheduler" }
 
 const (
-	jobKey       = "job/"
-	healthKey    = "health/"
-	operationKey = "operation/"
+	jobKey    = "job/"
+	healthKey = "health/"
 )
 
 // JobKey is the key of a job.
@@ -42,19 +38,9 @@ func HealthKey(ns api.NamespaceID, id api.JobID) controller.Key {
 	return controller.Key(healthKey + string(ns) + "/" + string(id))
 }
 
-// OperationKey is the key of an operation that waits for an agent.
-func OperationKey(id api.OperationID) controller.Key {
-	return controller.Key(operationKey + string(id))
-}
-
 // Pending implements controller.Controller.
 func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 	return func(yield func(controller.Key) bool) {
-		for op := range v.WaitingOperations() {
-			if !yield(OperationKey(op.ID)) {
-				return
-			}
-		}
 		for job := range v.UnsettledJobs() {
 			if !yield(JobKey(job.Namespace, job.ID)) {
 				return
@@ -70,9 +56,6 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 
 // Reconcile implements controller.Controller.
 func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
-	if id, ok := strings.CutPrefix(string(k), operationKey); ok {
-		return assign(v, now, api.OperationID(id)), nil
-	}
 	for prefix, reconcile := range map[string]func(state.View, time.Time, api.NamespaceID, api.JobID) controller.Plan{
 		jobKey: reconcileJob, healthKey: reconcileHealth,
 	} {
@@ -81,44 +64,5 @@ func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (cont
 			return reconcile(v, now, api.NamespaceID(ns), api.JobID(id)), nil
 		}
 	}
-	return controller.Plan{}, fmt.Errorf("key %q names no job and no operation", k)
-}
-
-// callLimit is how long a plugin may take for one call.
-const callLimit = 2 * time.Minute
-
-// assign gives a waiting operation to an agent.
-func assign(v state.View, now time.Time, id api.OperationID) (p controller.Plan) {
-	op := v.Operation(id)
-	if op == nil || op.Status.State != api.OperationWaiting {
-		return p
-	}
-	subject := "operation " + string(id)
-	if now.Before(op.Status.Next) {
-		p.Wait(subject, fmt.Sprintf("attempt %d answered %s", op.Status.Attempt, fit.Said(op)),
-			op.ModifyTime, op.Status.Next)
-		return p
-	}
-	plugin := fit.NewPlugin(op.PluginID, slices.Collect(v.Instances(op.PluginID)))
-	executor, reason := plugin.Executor(near(v, op), op.NodeID, op.Name, func(node api.NodeID) bool {
-		n := v.Node(node)
-		return n != nil && n.Status.State == api.NodeReady
-	})
-	if executor == "" {
-		p.Wait(subject, reason, op.ModifyTime, time.Time{})
-		return p
-	}
-	p.Add(&command.AssignOperation{ID: id, Version: op.Version, Executor: executor, Limit: api.Duration(callLimit)})
-	return p
-}
-
-// near is where the operation's volume is, or is to be.
-func near(v state.View, op *api.Operation) []api.Topology {
-	if op.Request.Create != nil && op.Request.Create.TopologyRequest != nil {
-		return op.Request.Create.TopologyRequest.Required
-	}
-	if vol := v.Volume(op.Namespace, op.VolumeID); vol != nil {
-		return vol.Status.AccessibleTopology
-	}
-	return nil
+	return controller.Plan{}, fmt.Errorf("key %q names no job", k)
 }

@@ -17,18 +17,15 @@ func TestReconcile(t *testing.T) {
 	controllertest.Run(t, scheduler.Controller{})
 }
 
-func TestPendingIsWhatWaitsForANodeAndWhatIsNotSettled(t *testing.T) {
+func TestPendingIsWhatIsNotSettled(t *testing.T) {
 	t.Parallel()
 	const world = `
 job {"id":"new"}
 job {"id":"settled","status":{"settled":true}}
 job {"namespace":"other","id":"stopped","desired":"absent"}
-operation {"kind":"create","volume_id":"waits"}
-operation {"kind":"create","volume_id":"assigned","status":{"state":"assigned"}}
-operation {"kind":"create","volume_id":"ended","status":{"state":"cancelled"}}
 `
 	controllertest.Pending(t, scheduler.Controller{}, world,
-		scheduler.OperationKey("create/default/waits@1"), scheduler.JobKey("default", "new"), scheduler.JobKey("other", "stopped"))
+		scheduler.JobKey("default", "new"), scheduler.JobKey("other", "stopped"))
 }
 
 // A plan is made on a fork, where a spec is still as its user wrote it; from

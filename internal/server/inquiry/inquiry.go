@@ -118,7 +118,7 @@ func Near(v state.View, plugin api.PluginID, capability string, topologies []api
 	if capability != "" && slices.ContainsFunc(instances, func(i *api.Instance) bool { return i.ServesController() && i.Healthy && !i.Can(capability) }) {
 		return Place{}, api.Errorf(api.CodeInvalid, "plugin %s cannot be asked: its controller lacks the capability %s", plugin, capability)
 	}
-	_, why := fit.NewPlugin(plugin, instances).Executor(nil, "", "", func(id api.NodeID) bool { return ready(v, id) })
+	_, why := fit.NewPlugin(plugin, instances).Executors(nil, "", func(id api.NodeID) bool { return ready(v, id) })
 	if why == "" {
 		why = "no controller instance of plugin " + string(plugin) + " that is near the volume is healthy"
 	}

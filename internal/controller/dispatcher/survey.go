@@ -1,0 +1,189 @@
+package dispatcher
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/state"
+)
+
+// survey is what one look at a plugin shows: who can make its calls, and which
+// are under way.
+type survey struct {
+	v      state.View
+	now    time.Time
+	plugin fit.Plugin
+	bounds bounds
+
+	calls   []*api.Operation // under way, by id
+	total   count
+	nodes   map[api.NodeID]count
+	volumes map[volume]int
+	ready   map[api.NodeID]bool // nodes that instances run on, and whether they are ready
+}
+
+type volume struct {
+	ns api.NamespaceID
+	id api.VolumeID
+}
+
+func volumeOf(op *api.Operation) volume { return volume{op.Namespace, op.VolumeID} }
+
+func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *survey {
+	instances := slices.Collect(v.Instances(plugin))
+	s := &survey{
+		v: v, now: now, bounds: c.limits.of(plugin), plugin: fit.NewPlugin(plugin, instances),
+		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, ready: map[api.NodeID]bool{},
+	}
+	for _, i := range instances {
+		if _, seen := s.ready[i.NodeID]; seen {
+			continue
+		}
+		n := v.Node(i.NodeID)
+		s.ready[i.NodeID] = n != nil && n.Status.State == api.NodeReady
+	}
+	for op := range v.Calls(plugin) {
+		s.calls = append(s.calls, op)
+		s.note(op, op.Status.Executor, s.slow(op))
+	}
+	return s
+}
+
+// slowFrom is when a call gives its slot back.
+func (s *survey) slowFrom(op *api.Operation) time.Time { return op.Status.Assigned.Add(s.bounds.slow) }
+
+func (s *survey) slow(op *api.Operation) bool { return !s.slowFrom(op).After(s.now) }
+
+func (s *survey) note(op *api.Operation, node api.NodeID, slow bool) {
+	n := s.nodes[node]
+	if slow {
+		s.total.slow++
+		n.slow++
+	} else {
+		s.total.running++
+		n.running++
+		s.volumes[volumeOf(op)]++
+	}
+	s.nodes[node] = n
+}
+
+// take notes a call that is assigned now.
+func (s *survey) take(op *api.Operation, node api.NodeID) { s.note(op, node, false) }
+
+// full reports whether the plugin gets no more calls now.
+func (s *survey) full() bool { return s.total.taken(s.bounds.overdue) >= s.bounds.max }
+
+func (s *survey) nodeFull(id api.NodeID) bool {
+	return s.nodes[id].taken(s.bounds.nodeOverdue) >= s.bounds.node
+}
+
+// anyNode reports whether an agent can make another call.
+func (s *survey) anyNode() bool {
+	for id, ready := range s.ready {
+		if ready && !s.nodeFull(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// place chooses the node whose agent makes the call of an operation, or says
+// why none can now.
+func (s *survey) place(op *api.Operation) (api.NodeID, string) {
+	nodes, reason := s.executors(op)
+	if len(nodes) == 0 {
+		return "", reason
+	}
+	if s.volumes[volumeOf(op)] >= s.bounds.volume && s.bounds.max > 1 {
+		return "", fmt.Sprintf("waits for its turn: volume %s has %s under way, half of those that plugin %s gets at once (max_calls = %d)",
+			op.VolumeID, calls(s.volumes[volumeOf(op)]), op.PluginID, s.bounds.max)
+	}
+	free := slices.DeleteFunc(slices.Clone(nodes), s.nodeFull)
+	if len(free) == 0 {
+		return "", s.nodeReason(nodes)
+	}
+	return free[fit.Choose(op.Name, len(free))], ""
+}
+
+// executors are the nodes whose agents can make the call. A call to the node's
+// own plugin only that node can make.
+func (s *survey) executors(op *api.Operation) ([]api.NodeID, string) {
+	if op.Kind != api.OperationNodeExpand {
+		return s.plugin.Executors(s.near(op), op.NodeID, func(id api.NodeID) bool { return s.ready[id] })
+	}
+	i := fit.NodeInstance(slices.Collect(s.v.NodePlugin(op.NodeID, op.PluginID)))
+	switch {
+	case i == nil:
+		return nil, fmt.Sprintf("node %s does not run plugin %s", op.NodeID, op.PluginID)
+	case !s.ready[op.NodeID]:
+		return nil, fmt.Sprintf("node %s is down", op.NodeID)
+	case !i.Healthy:
+		return nil, fmt.Sprintf("plugin %s on node %s is not healthy: %s", op.PluginID, op.NodeID, i.Reason)
+	}
+	return []api.NodeID{op.NodeID}, ""
+}
+
+// near is where the operation's volume is, or is to be.
+func (s *survey) near(op *api.Operation) []api.Topology {
+	if r := op.Request.Create; r != nil && r.TopologyRequest != nil {
+		return r.TopologyRequest.Required
+	}
+	if vol := s.v.Quiet().Volume(op.Namespace, op.VolumeID); vol != nil {
+		return vol.Status.AccessibleTopology
+	}
+	return nil
+}
+
+// nextSlot is when the next of the calls under way gives its slot back, if it
+// has not ended by then; zero if none is to.
+func (s *survey) nextSlot() (next time.Time) {
+	for _, op := range s.calls {
+		if from := s.slowFrom(op); from.After(s.now) && (next.IsZero() || from.Before(next)) {
+			next = from
+		}
+	}
+	return next
+}
+
+// longest is the call among some that has been under way for longest, or nil.
+func (s *survey) longest(of func(*api.Operation) bool) (first *api.Operation) {
+	for _, op := range s.calls {
+		if of(op) && (first == nil || op.Status.Assigned.Before(first.Status.Assigned)) {
+			first = op
+		}
+	}
+	return first
+}
+
+func (s *survey) fullReason() string {
+	return fmt.Sprintf("waits for its turn: plugin %s gets %s at once (max_calls = %d)%s",
+		s.plugin.ID, calls(s.bounds.max), s.bounds.max, holder(s.longest(func(*api.Operation) bool { return true })))
+}
+
+func (s *survey) nodeReason(nodes []api.NodeID) string {
+	who := "the nodes that can make it make"
+	if len(nodes) == 1 {
+		who = "node " + string(nodes[0]) + ", which is to make it, makes"
+	}
+	return fmt.Sprintf("waits for its turn: %s %s to plugin %s at once (max_calls_per_node = %d)%s", who, calls(s.bounds.node), s.plugin.ID, s.bounds.node,
+		holder(s.longest(func(op *api.Operation) bool { return slices.Contains(nodes, op.Status.Executor) })))
+}
+
+func calls(n int) string {
+	if n == 1 {
+		return "one call"
+	}
+	return fmt.Sprintf("%d calls", n)
+}
+
+// holder says who has had a slot for longest.
+func holder(op *api.Operation) string {
+	if op == nil {
+		return ""
+	}
+	return fmt.Sprintf("; operation %s on node %s has been under way since %s, until %s at the latest", op.ID, op.Status.Executor,
+		op.Status.Assigned.UTC().Format(time.RFC3339), op.Status.Deadline.UTC().Format(time.RFC3339))
+}
