@@ -22,13 +22,14 @@ const (
 	TopicOperation   Topic = "operation"
 	TopicJob         Topic = "job"
 	TopicAllocation  Topic = "allocation"
+	TopicSnapshot    Topic = "snapshot"
 )
 
 // Topics lists all topics.
 func Topics() []Topic {
 	return []Topic{
 		TopicCluster, TopicNode, TopicInstance, TopicVolume, TopicPublication, TopicAttachment,
-		TopicOperation, TopicJob, TopicAllocation,
+		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot,
 	}
 }
 

@@ -76,11 +76,14 @@ type VolumeSpec struct {
 	// Volume.volume_context).
 	ExternalID string            `json:"external_id,omitempty"`
 	Context    map[string]string `json:"context,omitempty"`
-	// SnapshotID is the plugin's id of the snapshot that a new volume begins as.
+	// SnapshotID is the snapshot that a new volume begins as: one of the namespace
+	// and the plugin, else one by the plugin's own id.
 	SnapshotID string `json:"snapshot_id,omitempty"`
 	// CloneID is the volume that a new one begins as a copy of: one of the
 	// namespace and the plugin, else one by the plugin's own id.
 	CloneID string `json:"clone_id,omitempty"`
+	// SnapshotSchedule has snapshots of the volume made; nil makes none.
+	SnapshotSchedule *SnapshotSchedule `json:"snapshot_schedule,omitempty"`
 	// Secrets are for the plugin, and only in a request: the servers seal them,
 	// and no row and no answer has them. Nil leaves those that there are, and an
 	// empty map removes them.
@@ -185,8 +188,11 @@ type VolumeStatus struct {
 	Capacity           int64             `json:"capacity,omitempty"`            // ReportFacts
 	Context            map[string]string `json:"context,omitempty"`             // ReportFacts; ApplyVolume if registered
 	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"` // ReportFacts; ApplyVolume if registered
-	// Operation is the open operation on the volume itself: create, delete.
-	Operation OperationID `json:"operation,omitempty"` // OpenOperation, CancelOperation, ReportFacts
+	// Operation is the open operation on the volume itself: create, delete; or
+	// the one that makes a snapshot of it, while an agent has that.
+	Operation OperationID `json:"operation,omitempty"` // OpenOperation, AssignOperation, CancelOperation, ReportFacts
+	// Schedule is where the snapshot schedule is; nil without one.
+	Schedule *ScheduleStatus `json:"schedule,omitempty"` // ApplyVolume, ScheduleSnapshots, ReportFacts
 	// Reason is the plugin's last refusal.
 	Reason string `json:"reason,omitempty"` // ReportFacts
 }
@@ -220,6 +226,7 @@ func (s *VolumeSpec) validate(p *Problems) {
 	validateMap(p, "parameters", s.Parameters)
 	s.TopologyRequest.validate(p)
 	s.validateOrigin(p)
+	s.SnapshotSchedule.validate(p, "snapshot_schedule")
 	validateSecrets(p, s.Secrets)
 }
 

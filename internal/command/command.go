@@ -57,6 +57,10 @@ func kinds() []kind {
 		{"allocation.restart", 1, func() Command { return &RestartAllocation{} }},
 		{"volume.copy", 1, func() Command { return &CopyVolume{} }},
 		{"job.giveup", 1, func() Command { return &GiveUpPlace{} }},
+		{"snapshot.create", 1, func() Command { return &CreateSnapshot{} }},
+		{"snapshot.delete", 1, func() Command { return &DeleteSnapshot{} }},
+		{"snapshot.forget", 1, func() Command { return &ForgetSnapshot{} }},
+		{"snapshot.schedule", 1, func() Command { return &ScheduleSnapshots{} }},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
+	"github.com/berth-dev/berth/internal/state/statetest"
 )
 
 // The generator draws commands of all kinds that mostly fit the state that it
@@ -64,6 +65,7 @@ func weighted() []command.Kind {
 	weights := map[command.Kind]int{
 		"node.report": 12, "allocation.place": 12, "attachment.advance": 8, "operation.open": 8, "operation.assign": 8,
 		"volume.apply": 3, "volume.forget": 2, "allocation.stop": 3, "publication.forget": 3,
+		"snapshot.create": 3, "snapshot.delete": 2, "snapshot.forget": 2,
 		"node.register": 2, "node.state": 2, "operation.cancel": 2, "job.apply": 2, "job.settle": 2, "collect": 2,
 	}
 	var all []command.Kind
@@ -119,6 +121,8 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 			c.ID, c.Version = op.ID, version(t, &op.Meta)
 		}
 		return c
+	case "snapshot.create", "snapshot.delete", "snapshot.forget", "snapshot.schedule":
+		return drawSnapshot(t, v, now, kind)
 	case "job.apply":
 		return drawJob(t)
 	case "job.stop":
@@ -225,8 +229,42 @@ func drawVolume(t *rapid.T) command.Command {
 	if seldom(t, 3) {
 		c.Secrets = oneOf(t, "secrets", &api.SealedSecrets{}, &api.SealedSecrets{Names: []string{"key"}, KeyID: "k", Box: []byte("box")})
 	}
+	if rapid.Bool().Draw(t, "schedule") {
+		c.Spec.SnapshotSchedule = &api.SnapshotSchedule{Cron: "@hourly", Keep: 1 + number(t, "keep", 2)}
+	}
 	for _, mode := range api.AccessModes() {
 		c.Spec.Capabilities = append(c.Spec.Capabilities, api.Capability{AccessMode: mode, AttachmentMode: api.FileSystem})
+	}
+	return c
+}
+
+func drawSnapshot(t *rapid.T, v state.View, now time.Time, kind command.Kind) command.Command {
+	id := oneOf[api.SnapshotID](t, "snapshot", "s1", "s2", "s3", "s4")
+	s := v.Snapshot(api.DefaultNamespace, id)
+	if gone := row(t, v.UnsettledSnapshots()); gone != nil && kind == "snapshot.forget" {
+		s = gone
+	}
+	var meta api.Meta
+	if s != nil {
+		id, meta = s.ID, s.Meta
+	}
+	switch kind {
+	case "snapshot.delete":
+		return &command.DeleteSnapshot{Namespace: api.DefaultNamespace, ID: id, Retention: rapid.Bool().Draw(t, "retention")}
+	case "snapshot.forget":
+		return &command.ForgetSnapshot{Namespace: api.DefaultNamespace, ID: id, Version: version(t, &meta)}
+	case "snapshot.schedule":
+		c := &command.ScheduleSnapshots{Namespace: api.DefaultNamespace, VolumeID: volumeID(t), Next: now.Add(time.Hour)}
+		if vol := row(t, v.ScheduledVolumes()); vol != nil {
+			c.VolumeID, c.Version = vol.ID, version(t, &vol.Meta)
+		}
+		return c
+	}
+	c := &command.CreateSnapshot{Namespace: api.DefaultNamespace, ID: id, UID: "uid", VolumeID: volumeID(t), Owner: api.OwnerUser}
+	if rapid.Bool().Draw(t, "by a schedule") {
+		c.Owner, c.Scheduled = api.OwnerSchedule, now
+	} else {
+		c.Spec.Keep = oneOf(t, "keep", 0, 0, api.Duration(time.Second))
 	}
 	return c
 }
@@ -273,7 +311,8 @@ func drawPlacement(t *rapid.T, v state.View) command.Command {
 }
 
 func drawOperation(t *rapid.T, v state.View) command.Command {
-	kind := oneOf(t, "kind of operation", api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish)
+	kind := oneOf(t, "kind of operation", api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish,
+		api.OperationSnapshot, api.OperationDeleteSnapshot)
 	c := &command.OpenOperation{OperationKind: kind, Namespace: api.DefaultNamespace, VolumeID: volumeID(t), PluginID: "disk"}
 	switch kind {
 	case api.OperationCreate, api.OperationDelete:
@@ -292,6 +331,14 @@ func drawOperation(t *rapid.T, v state.View) command.Command {
 		c.Request = api.OperationRequest{Publish: &api.PublishRequest{ExternalID: "x", ExternalNodeID: "i-" + string(c.NodeID)}}
 		if kind == api.OperationUnpublish {
 			c.Request = api.OperationRequest{Unpublish: &api.UnpublishRequest{ExternalID: "x"}}
+		}
+	case api.OperationSnapshot, api.OperationDeleteSnapshot:
+		if s := row(t, v.Snapshots("")); s != nil {
+			c.SnapshotID, c.VolumeID, c.Version = s.ID, s.VolumeID, version(t, &s.Meta)
+		}
+		c.Request = api.OperationRequest{Snapshot: &api.SnapshotRequest{Name: "x", SourceID: "x"}}
+		if kind == api.OperationDeleteSnapshot {
+			c.Request = api.OperationRequest{DeleteSnapshot: &api.DeleteSnapshotRequest{ExternalID: "x"}}
 		}
 	}
 	return c
@@ -348,8 +395,11 @@ func drawReport(t *rapid.T, v state.View) command.Command {
 	for op := range v.NodeOperations(r.NodeID) {
 		r.Facts.Operations = append(r.Facts.Operations, api.OperationFact{
 			ID: op.ID, Attempt: drawAttempt(t, op), NotSent: seldom(t, 6),
-			Code:   oneOf(t, "code", "OK", "OK", "OK", "NOT_FOUND", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"),
-			Result: api.OperationResult{ExternalID: "x", PublishContext: map[string]string{"device": "sdb", "lun": "1"}},
+			Code: oneOf(t, "code", "OK", "OK", "OK", "NOT_FOUND", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"),
+			Result: api.OperationResult{
+				ExternalID: "x", PublishContext: map[string]string{"device": "sdb", "lun": "1"},
+				Snapshot: &api.SnapshotResult{ExternalID: "s", Size: 1, Created: statetest.Now(), Ready: !seldom(t, 3)},
+			},
 		})
 	}
 	return &command.ReportFacts{Report: r}

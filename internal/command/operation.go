@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -41,14 +42,21 @@ func (c *OpenOperation) Apply(tx *state.Tx) error {
 	if open := tx.OpenOperation(name); open != nil {
 		return conflict("operation %s is open already", open.ID)
 	}
+	subject := c.OperationKind.Subject()
+	if subject == api.SubjectSnapshot {
+		return c.openSnapshot(tx, name)
+	}
 	vol := tx.Volume(c.Namespace, c.VolumeID)
 	if vol == nil {
 		return conflict("volume %s is gone", c.VolumeID)
 	}
-	if vol.Status.Operation != "" {
+	// What waits for a call that makes a snapshot can be opened meanwhile; it is
+	// assigned after that. See Busy.
+	snapshotted := subject == api.SubjectPublication && vol.Status.Operation.Kind() == api.OperationSnapshot
+	if vol.Status.Operation != "" && !snapshotted {
 		return conflict("volume %s waits for operation %s", c.VolumeID, vol.Status.Operation)
 	}
-	switch c.OperationKind.Subject() {
+	switch subject {
 	case api.SubjectVolume:
 		return c.openVolume(tx, name, vol)
 	case api.SubjectPublication:
@@ -78,6 +86,9 @@ func (c *OpenOperation) openVolume(tx *state.Tx, name string, vol *api.Volume) e
 		}
 		for pub := range tx.VolumePublications(c.Namespace, c.VolumeID) {
 			return conflict("volume %s may still be attached to node %s", c.VolumeID, pub.NodeID)
+		}
+		if s := BeingSnapshotted(tx.View, vol); s != nil {
+			return conflict("snapshot %s of volume %s is being made", s.ID, c.VolumeID)
 		}
 	}
 	next := *vol
@@ -109,6 +120,56 @@ func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
 	next.Status.Operation = c.open(tx, name)
 	tx.PutPublication(&next)
 	return nil
+}
+
+// openSnapshot opens a call for a snapshot. It leaves the volume alone: that has
+// the call's slot only while an agent has the call, so that a snapshot which is
+// refused, or which takes hours, keeps nothing of the volume from happening.
+func (c *OpenOperation) openSnapshot(tx *state.Tx, name string) error {
+	snap := tx.Snapshot(c.Namespace, c.SnapshotID)
+	if snap == nil || snap.Version != c.Version || snap.VolumeID != c.VolumeID {
+		return conflict("snapshot %s has changed", c.SnapshotID)
+	}
+	if snap.Status.Operation != "" {
+		return conflict("snapshot %s waits for operation %s", c.SnapshotID, snap.Status.Operation)
+	}
+	switch vol := tx.Volume(c.Namespace, c.VolumeID); {
+	case c.OperationKind == api.OperationDeleteSnapshot && snap.Desired != api.Absent:
+		return conflict("snapshot %s is wanted", c.SnapshotID)
+	case c.OperationKind == api.OperationDeleteSnapshot:
+	case snap.Desired == api.Absent || snap.Status.State != api.SnapshotCreating:
+		return conflict("snapshot %s is %s, and is not to be made", c.SnapshotID, snap.Status.State)
+	case vol == nil || vol.UID != snap.VolumeUID || vol.Status.ExternalID == "":
+		return conflict("volume %s is gone", c.VolumeID)
+	}
+	next := *snap
+	next.Status.Operation = c.open(tx, name)
+	tx.PutSnapshot(&next)
+	return nil
+}
+
+// Busy is the call for the same volume for whose end an operation has to wait
+// before an agent may have it, or "". While an agent makes a snapshot of a
+// volume, nothing else is called for that volume, and the reverse; what is open
+// and waits for its next try does not count.
+func Busy(v state.View, op *api.Operation) api.OperationID {
+	vol := v.Volume(op.Namespace, op.VolumeID)
+	if vol == nil || op.Kind == api.OperationDeleteSnapshot {
+		return ""
+	}
+	other := vol.Status.Operation
+	if other == op.ID || op.Kind != api.OperationSnapshot && other.Kind() != api.OperationSnapshot {
+		other = ""
+	}
+	if other != "" || op.Kind != api.OperationSnapshot {
+		return other
+	}
+	for pub := range v.VolumePublications(op.Namespace, op.VolumeID) {
+		if call := v.Operation(pub.Status.Operation); call != nil && call.Status.State == api.OperationAssigned {
+			return call.ID
+		}
+	}
+	return ""
 }
 
 // usedOnNode reports whether the node may have the volume staged or mounted:
@@ -206,6 +267,9 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	if node := tx.Node(c.Executor); node == nil || node.Status.State != api.NodeReady {
 		return conflict("node %s is not ready", c.Executor)
 	}
+	if other := Busy(tx.View, op); other != "" {
+		return conflict("operation %s waits for operation %s", c.ID, other)
+	}
 	next := *op
 	next.Status.State = api.OperationAssigned
 	next.Status.Attempt++
@@ -220,6 +284,11 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 		changed := *pub
 		changed.Status.Outcome = api.OutcomeUncertain
 		tx.PutPublication(&changed)
+	}
+	if vol := tx.Volume(op.Namespace, op.VolumeID); op.Kind == api.OperationSnapshot && vol != nil && vol.Status.Operation == "" {
+		changed := *vol
+		changed.Status.Operation = op.ID
+		tx.PutVolume(&changed)
 	}
 	return nil
 }
@@ -253,18 +322,21 @@ func (*CancelOperation) Kind() Kind { return "operation.cancel" }
 // Validate implements Command.
 func (c *CancelOperation) Validate() error { return nil }
 
-// Apply implements Command. A create with an uncertain attempt is only
+// Apply implements Command. What makes something, with an uncertain attempt, is only
 // cancelled by an operator: what it may have made would be lost.
 func (c *CancelOperation) Apply(tx *state.Tx) error {
 	op := tx.Operation(c.ID)
 	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
 		return conflict("operation %s has changed", c.ID)
 	}
-	if c.Abandon && op.Kind != api.OperationCreate {
+	if c.Abandon && !makes(op.Kind) {
 		return conflict("operation %s undoes something; it goes on until that is done", c.ID)
 	}
-	if op.Kind == api.OperationCreate && op.Status.Uncertain && !c.Abandon {
-		return conflict("operation %s may have made a volume; it goes on until that is known", c.ID)
+	if makes(op.Kind) && op.Status.Uncertain && !cut(tx, op) && !c.Abandon {
+		return conflict("operation %s may have made something; it goes on until that is known", c.ID)
+	}
+	if until := Lingering(op); op.Kind == api.OperationSnapshot && !c.Abandon && until.After(tx.Now()) {
+		return conflict("an attempt of operation %s may still be running", c.ID)
 	}
 	next := *op
 	next.Status.State = api.OperationCancelled
@@ -280,8 +352,48 @@ func (c *CancelOperation) Apply(tx *state.Tx) error {
 	return nil
 }
 
+// Lingering is until when the last attempt of an operation that waits may still
+// be running at the plugin; zero if it is not. Calling the opposite before would
+// be to be overtaken by it.
+func Lingering(op *api.Operation) time.Time {
+	if op.Status.Attempt == 0 {
+		return time.Time{}
+	}
+	return fit.Lingers(op.Status.Code, op.Status.Deadline, op.ModifyTime)
+}
+
+// makes reports whether calls of the kind make something that would be lost if
+// nobody knew of it.
+func makes(kind api.OperationKind) bool {
+	return kind == api.OperationCreate || kind == api.OperationSnapshot
+}
+
+// cut reports whether what a snapshot operation makes is known already.
+func cut(tx *state.Tx, op *api.Operation) bool {
+	if op.Kind != api.OperationSnapshot {
+		return false
+	}
+	snap := tx.Snapshot(op.Namespace, op.SnapshotID)
+	return snap != nil && snap.Status.ExternalID != ""
+}
+
+// abandonedSnapshot leaves a snapshot whose making was given up to its user.
+func abandonedSnapshot(tx *state.Tx, op *api.Operation, reason string) {
+	snap := tx.Snapshot(op.Namespace, op.SnapshotID)
+	if snap == nil || snap.Status.State != api.SnapshotCreating {
+		return
+	}
+	next := *snap
+	next.Status.State, next.Status.Reason = api.SnapshotFailed, reason
+	tx.PutSnapshot(&next)
+}
+
 // abandoned leaves a volume whose create was given up to its user.
 func abandoned(tx *state.Tx, op *api.Operation, reason string) {
+	if op.Kind == api.OperationSnapshot {
+		abandonedSnapshot(tx, op, reason)
+		return
+	}
 	vol := tx.Volume(op.Namespace, op.VolumeID)
 	if vol == nil || vol.Status.State != api.VolumeCreating {
 		return
@@ -294,7 +406,7 @@ func abandoned(tx *state.Tx, op *api.Operation, reason string) {
 	tx.PutVolume(&next)
 }
 
-// releaseSubject lets the volume or publication of an operation go on.
+// releaseSubject lets the volume, publication or snapshot of an operation go on.
 func releaseSubject(tx *state.Tx, op *api.Operation) {
 	if pub := publicationOf(tx, op); pub != nil && pub.Status.Operation == op.ID {
 		next := *pub
@@ -302,6 +414,16 @@ func releaseSubject(tx *state.Tx, op *api.Operation) {
 		tx.PutPublication(&next)
 		return
 	}
+	if snap := tx.Snapshot(op.Namespace, op.SnapshotID); snap != nil && snap.Status.Operation == op.ID {
+		next := *snap
+		next.Status.Operation = ""
+		tx.PutSnapshot(&next)
+	}
+	freeVolume(tx, op)
+}
+
+// freeVolume ends the slot that an operation has at its volume.
+func freeVolume(tx *state.Tx, op *api.Operation) {
 	if vol := tx.Volume(op.Namespace, op.VolumeID); vol != nil && vol.Status.Operation == op.ID {
 		next := *vol
 		next.Status.Operation = ""

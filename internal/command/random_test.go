@@ -64,6 +64,7 @@ func TestRandomCommands(t *testing.T) {
 			checkVersions(t, before, store.View())
 			checkHolds(t, store.View())
 			checkRegistered(t, store.View())
+			checkSnapshots(t, before, store.View(), c, now)
 		}
 	})
 	for _, kind := range command.Kinds() {
@@ -92,6 +93,57 @@ func checkRegistered(t *rapid.T, v state.View) {
 		}
 		seen[vol.Spec.ExternalID] = vol.ID
 	}
+}
+
+// checkSnapshots checks that retention takes nothing that is to stay, that no
+// row goes while the plugin may have the snapshot, and that a volume's slot is
+// that of a call which an agent has.
+func checkSnapshots(t *rapid.T, before, after state.View, c command.Command, now time.Time) {
+	if d, ok := c.(*command.DeleteSnapshot); ok && d.Retention {
+		was := before.Snapshot(d.Namespace, d.ID)
+		if was.Desired == api.Present && !mayGo(before, was, now) {
+			t.Fatalf("retention deletes %+v", was)
+		}
+	}
+	for was := range before.Snapshots("") {
+		if after.Snapshot(was.Namespace, was.ID) != nil {
+			continue
+		}
+		if _, reported := c.(*command.ReportFacts); !reported && (was.Status.ExternalID != "" || was.Status.Operation != "") {
+			t.Fatalf("%s forgets %+v", c.Kind(), was)
+		}
+	}
+	for vol := range after.Volumes("") {
+		if op := after.Operation(vol.Status.Operation); op != nil && op.Kind == api.OperationSnapshot && op.Status.State != api.OperationAssigned {
+			t.Fatalf("volume %s waits for %s, which no agent has", vol.ID, op.ID)
+		}
+	}
+}
+
+// mayGo is the rule of retention, told in another way: the user's time is over,
+// or as many newer ones of the schedule are ready as are to stay.
+func mayGo(v state.View, s *api.Snapshot, now time.Time) bool {
+	if s.Spec.Keep > 0 && !s.CreateTime.Add(time.Duration(s.Spec.Keep)).After(now) {
+		return true
+	}
+	vol := v.Volume(s.Namespace, s.VolumeID)
+	if s.Owner != api.OwnerSchedule || vol == nil || vol.UID != s.VolumeUID || vol.Spec.SnapshotSchedule == nil {
+		return false
+	}
+	newer := 0
+	for other := range v.Snapshots("") {
+		if other.Owner == api.OwnerSchedule && other.VolumeUID == s.VolumeUID && other.Desired == api.Present &&
+			other.Status.State == s.Status.State && other != s && !other.Scheduled.Before(s.Scheduled) {
+			newer++
+		}
+	}
+	switch s.Status.State {
+	case api.SnapshotReady:
+		return newer >= vol.Spec.SnapshotSchedule.Keep
+	case api.SnapshotFailed:
+		return newer >= 1
+	}
+	return false
 }
 
 // checkRefusal checks that a command that answered an error has written

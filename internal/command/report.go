@@ -224,10 +224,14 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 		next.Status.Uncertain = true
 	}
 	switch {
+	case working(op.Kind, &f.Result, verdict):
+		// It is cut. The same call again asks how far it is.
+		next.Status.State = api.OperationWaiting
+		next.Status.Next = tx.Now().Add(fit.Backoff(string(op.ID), next.Status.Attempt))
 	case verdict.Done:
 		next.Status.State = api.OperationSucceeded
 		next.Status.Ended = tx.Now()
-	case verdict.Retry, next.Status.Uncertain && op.Kind == api.OperationCreate:
+	case verdict.Retry, next.Status.Uncertain && makes(op.Kind) && !cut(tx, op):
 		// That this attempt was refused does not say that an earlier one made
 		// nothing: to give up would be to lose what it may have made.
 		next.Status.State = api.OperationWaiting
@@ -252,7 +256,11 @@ func applyOutcome(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict
 		deleted(tx, op)
 	case api.OperationPublish, api.OperationUnpublish:
 		published(tx, op, f, verdict)
-	case api.OperationExpand, api.OperationModify, api.OperationNodeExpand, api.OperationSnapshot, api.OperationDeleteSnapshot:
+	case api.OperationSnapshot:
+		snapshotted(tx, op, f.Result.Snapshot)
+	case api.OperationDeleteSnapshot:
+		snapshotDeleted(tx, op)
+	case api.OperationExpand, api.OperationModify, api.OperationNodeExpand:
 	}
 }
 
@@ -295,6 +303,7 @@ func deleted(tx *state.Tx, op *api.Operation) {
 	}
 	if op.Status.State == api.OperationSucceeded {
 		forget(tx, vol)
+		hurrySnapshot(tx, vol)
 		return
 	}
 	next := *vol

@@ -2,6 +2,7 @@ package command
 
 import (
 	"slices"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/fit"
@@ -84,6 +85,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 			return err
 		}
 		next.Spec = c.Spec
+		next.Status.Schedule = rescheduled(old, c.Spec.SnapshotSchedule)
 	}
 	if c.Secrets != nil {
 		next.Secrets = c.putSecrets(tx)
@@ -92,6 +94,22 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		tx.PutVolume(&next)
 	}
 	return nil
+}
+
+// rescheduled is where a volume's snapshot schedule is under another spec. Other
+// times begin anew: what an earlier schedule missed is not made up for. What was
+// made counts on.
+func rescheduled(old *api.Volume, schedule *api.SnapshotSchedule) *api.ScheduleStatus {
+	was := old.Status.Schedule
+	if schedule == nil || was == nil {
+		return nil
+	}
+	next := *was
+	if s := old.Spec.SnapshotSchedule; s == nil || s.Cron != schedule.Cron {
+		next.Next, next.Missed, next.Reason = time.Time{}, 0, ""
+	}
+	next.Excess = true
+	return &next
 }
 
 // putSecrets stores the sealed secrets, has the nodes that hold the volume hear
@@ -262,6 +280,9 @@ func (c *ForgetVolume) Apply(tx *state.Tx) error {
 	}
 	for pub := range tx.VolumePublications(c.Namespace, c.ID) {
 		return conflict("volume %s may still be attached to node %s", c.ID, pub.NodeID)
+	}
+	if s := BeingSnapshotted(tx.View, vol); s != nil {
+		return conflict("snapshot %s of volume %s is being made", s.ID, c.ID)
 	}
 	forget(tx, vol)
 	return nil

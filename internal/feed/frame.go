@@ -130,6 +130,7 @@ func topics() []topic {
 		{api.TopicOperation, state.Operations().Name()},
 		{api.TopicJob, state.Jobs().Name()},
 		{api.TopicAllocation, state.Allocations().Name()},
+		{api.TopicSnapshot, state.Snapshots().Name()},
 	}
 }
 
@@ -156,6 +157,8 @@ func labelOf(row state.Noun) label {
 		return label{api.TopicJob, r.Namespace, string(r.ID)}
 	case *api.Allocation:
 		return label{api.TopicAllocation, r.Namespace, string(r.ID)}
+	case *api.Snapshot:
+		return label{api.TopicSnapshot, r.Namespace, string(r.ID)}
 	}
 	return label{} // a test names it
 }

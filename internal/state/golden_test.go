@@ -21,7 +21,7 @@ import (
 // value in every field. Each is made once, by -update where it is missing, and
 // never again: every later version must read it. The text is the same, for
 // people. What a later format adds goes into files of its own beside these.
-func goldenStates() []string { return []string{"testdata/v1", "testdata/v2"} }
+func goldenStates() []string { return []string{"testdata/v1", "testdata/v2", "testdata/v3"} }
 
 func TestGoldenStatesLoad(t *testing.T) {
 	t.Parallel()
@@ -111,6 +111,7 @@ func everyTable(t *testing.T) *state.Store {
 		tx.PutRevision(filled[state.Revision]())
 		tx.PutAllocation(filled[api.Allocation]())
 		tx.PutVolumeSecrets(filled[api.VolumeSecrets]())
+		tx.PutSnapshot(filled[api.Snapshot]())
 		tx.NextOperationID("create/default/pg")
 	})
 	commit(store, 1<<60, func(tx *state.Tx) { tx.PutJob(awkwardJob()) })

@@ -33,6 +33,7 @@ func definitions() []definition {
 		allocationsTable(),
 		serialsTable(),
 		secretsTable(),
+		snapshotsTable(),
 	}
 }
 

@@ -42,6 +42,9 @@ func Jobs() Table[api.Job] { return tableOf[api.Job](jobsTable()) }
 // Allocations has the key id.
 func Allocations() Table[api.Allocation] { return tableOf[api.Allocation](allocationsTable()) }
 
+// Snapshots has the key namespace, id.
+func Snapshots() Table[api.Snapshot] { return tableOf[api.Snapshot](snapshotsTable()) }
+
 func tableOf[T any](d definition) Table[T] {
 	by, ok := d.schema.Indexes[primary].Indexer.(indexer[T])
 	if !ok {

@@ -115,6 +115,60 @@ func TestVolumesMatchAModel(t *testing.T) {
 	})
 }
 
+func TestSnapshotsMatchAModel(t *testing.T) {
+	t.Parallel()
+	id := func(s *api.Snapshot) string { return join(string(s.Namespace), string(s.ID)) }
+	checkTable(t, table[api.Snapshot]{
+		like: func(t *rapid.T) *api.Snapshot {
+			s := &api.Snapshot{
+				Namespace: pick[api.NamespaceID](t, "namespace"), ID: pick[api.SnapshotID](t, "snapshot"), VolumeID: pick[api.VolumeID](t, "volume"),
+				Desired: rapid.SampledFrom([]api.Presence{api.Present, api.Absent}).Draw(t, "desired"),
+				Spec:    api.SnapshotSpec{Keep: api.Duration(rapid.IntRange(0, 3).Draw(t, "keep"))},
+			}
+			s.Status.State = rapid.SampledFrom([]api.SnapshotState{api.SnapshotCreating, api.SnapshotReady, api.SnapshotFailed}).Draw(t, "state")
+			s.Status.Operation = rapid.SampledFrom([]api.OperationID{"", "snapshot/default/s@1", "delete-snapshot/default/s@1"}).Draw(t, "operation")
+			return s
+		},
+		key:    id,
+		meta:   (*api.Snapshot).GetMeta,
+		put:    (*state.Tx).PutSnapshot,
+		remove: (*state.Tx).DeleteSnapshot,
+		get:    func(v state.View, s *api.Snapshot) *api.Snapshot { return v.Snapshot(s.Namespace, s.ID) },
+		queries: map[string]query[api.Snapshot]{
+			"Snapshots of all namespaces": {
+				func(v state.View, _ *api.Snapshot) iter.Seq[*api.Snapshot] { return v.Snapshots("") }, nil, id,
+			},
+			"Snapshots": {
+				func(v state.View, like *api.Snapshot) iter.Seq[*api.Snapshot] { return v.Snapshots(like.Namespace) },
+				func(row, like *api.Snapshot) bool { return row.Namespace == like.Namespace }, id,
+			},
+			"VolumeSnapshots": {
+				func(v state.View, like *api.Snapshot) iter.Seq[*api.Snapshot] {
+					return v.VolumeSnapshots(like.Namespace, like.VolumeID)
+				},
+				func(row, like *api.Snapshot) bool {
+					return row.Namespace == like.Namespace && row.VolumeID == like.VolumeID
+				}, id,
+			},
+			"ExpiringSnapshots": {
+				func(v state.View, _ *api.Snapshot) iter.Seq[*api.Snapshot] { return v.ExpiringSnapshots() },
+				func(row, _ *api.Snapshot) bool { return row.Spec.Keep > 0 && row.Desired == api.Present },
+				func(s *api.Snapshot) string { return fmt.Sprintf("%020d", s.Expires().UnixNano()) + id(s) },
+			},
+			"UnsettledSnapshots": {
+				func(v state.View, _ *api.Snapshot) iter.Seq[*api.Snapshot] { return v.UnsettledSnapshots() },
+				func(row, _ *api.Snapshot) bool {
+					kind := row.Status.Operation.Kind()
+					if row.Desired == api.Absent {
+						return kind != api.OperationDeleteSnapshot
+					}
+					return kind == "" && row.Status.State == api.SnapshotCreating
+				}, id,
+			},
+		},
+	})
+}
+
 // volumeUnsettled says in other words what the index holds: volumes that the
 // provisioner has something to do for, or something to wait for.
 func volumeUnsettled(v *api.Volume) bool {

@@ -11,6 +11,8 @@ const tableVolumes = "volumes"
 const (
 	volumesUnsettled = "unsettled"
 	volumesExternal  = "external"
+	volumesScheduled = "scheduled"
+	volumesContent   = "content"
 )
 
 func volumesTable() definition {
@@ -28,6 +30,21 @@ func volumesTable() definition {
 				return nil
 			}
 			return key(string(v.Spec.PluginID), v.Status.ExternalID)
+		}),
+		shared(volumesScheduled, func(v *api.Volume) []byte {
+			if !Scheduled(v) {
+				return nil
+			}
+			if s := v.Status.Schedule; s != nil && !s.Next.IsZero() && !s.Excess {
+				return key(timePart(s.Next))
+			}
+			return key(number(0))
+		}),
+		shared(volumesContent, func(v *api.Volume) []byte {
+			if v.Spec.SnapshotID == "" {
+				return nil
+			}
+			return key(string(v.Namespace), v.Spec.SnapshotID)
 		}),
 	)
 }
@@ -65,6 +82,25 @@ func (v View) VolumesByExternalID(plugin api.PluginID, external string) iter.Seq
 			}
 		}
 	}
+}
+
+// Scheduled reports whether snapshots of the volume are made by the clock now:
+// it has a schedule, and is there.
+func Scheduled(v *api.Volume) bool {
+	return v.Spec.SnapshotSchedule != nil && v.Desired == api.Present && v.Status.State == api.VolumeReady
+}
+
+// ScheduledVolumes yields the volumes that are there and have a snapshot
+// schedule: first those of which something is to be planned, then the one whose
+// snapshot is due next, and so on.
+func (v View) ScheduledVolumes() iter.Seq[*api.Volume] {
+	return rows[api.Volume](v, tableVolumes, volumesScheduled, nil)
+}
+
+// VolumesFromSnapshot yields the volumes of a namespace whose content is, or is
+// to be, the snapshot that their spec calls so.
+func (v View) VolumesFromSnapshot(ns api.NamespaceID, snapshot string) iter.Seq[*api.Volume] {
+	return rows[api.Volume](v, tableVolumes, volumesContent, key(string(ns), snapshot))
 }
 
 // UnsettledVolumes yields the volumes that wait for the provisioner.

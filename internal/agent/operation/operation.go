@@ -192,6 +192,10 @@ func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationRe
 		return client.ControllerPublish(ctx, *r.Publish)
 	case op.Kind == api.OperationUnpublish && r.Unpublish != nil:
 		return none, client.ControllerUnpublish(ctx, *r.Unpublish)
+	case op.Kind == api.OperationSnapshot && r.Snapshot != nil:
+		return client.CreateSnapshot(ctx, *r.Snapshot)
+	case op.Kind == api.OperationDeleteSnapshot && r.DeleteSnapshot != nil:
+		return none, client.DeleteSnapshot(ctx, *r.DeleteSnapshot)
 	}
 	return none, api.Errorf(api.CodeInvalid, "this agent does not know how to make the call of operation %s", op.ID)
 }

@@ -86,7 +86,7 @@ func bubble(t *testing.T, f func(w *world, e *operation.Executor, end func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, facts: map[string]api.OperationFact{}}
-		w.backend = csitest.NewBackend(csitest.Options{Attach: true})
+		w.backend = csitest.NewBackend(csitest.Options{Attach: true, Snapshot: true, SnapshotWork: 1})
 		d := w.backend.Node(csitest.Node{ID: "i-1"})
 		stop := d.Start(t)
 		defer stop()
@@ -163,6 +163,37 @@ func TestEachKindMakesItsCall(t *testing.T) {
 			if n := w.calls(method); n != 1 {
 				w.t.Errorf("%d calls of %s", n, method)
 			}
+		}
+		if v := w.backend.Violations(); len(v) > 0 {
+			w.t.Errorf("the provider complains: %v", v)
+		}
+	})
+}
+
+func TestSnapshotIsCutAskedForAndDeleted(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world, e *operation.Executor, _ func()) {
+		op := create(1)
+		run(e, op)
+		made, _ := w.said(op)
+		request := api.OperationRequest{Snapshot: &api.SnapshotRequest{Name: "s-1", SourceID: made.Result.ExternalID}}
+		var cut *api.SnapshotResult
+		for attempt := range 2 {
+			op := assigned(api.OperationSnapshot, attempt+1, request)
+			run(e, op)
+			f, _ := w.said(op)
+			cut = f.Result.Snapshot
+			if cut == nil || cut.ExternalID == "" || cut.Ready != (attempt == 1) || cut.Size != 1<<30 || cut.Created.IsZero() {
+				w.t.Fatalf("attempt %d: %+v", attempt+1, cut)
+			}
+		}
+		op = assigned(api.OperationDeleteSnapshot, 1, api.OperationRequest{DeleteSnapshot: &api.DeleteSnapshotRequest{ExternalID: cut.ExternalID}})
+		run(e, op)
+		if f, _ := w.said(op); f.Code != csi.CodeOK {
+			w.t.Errorf("delete: %+v", f)
+		}
+		if left := w.backend.SnapshotsMade(); len(left) > 0 {
+			w.t.Errorf("left: %v", left)
 		}
 		if v := w.backend.Violations(); len(v) > 0 {
 			w.t.Errorf("the provider complains: %v", v)

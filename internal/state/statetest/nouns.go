@@ -56,6 +56,7 @@ func nouns() []noun {
 		define("secrets", "secrets", func(said *api.VolumeSecrets) *api.VolumeSecrets {
 			return &api.VolumeSecrets{Meta: meta(said.Meta), Namespace: api.DefaultNamespace}
 		}),
+		define("snapshot", "snapshots", snapshot),
 	}
 }
 
@@ -157,7 +158,11 @@ func operation(said *api.Operation) *api.Operation {
 		Meta: meta(said.Meta), Namespace: api.DefaultNamespace, PluginID: plugin,
 		Status: api.OperationStatus{State: api.OperationWaiting},
 	}
-	o.Name = api.OperationName(said.Kind, cmp.Or(said.Namespace, o.Namespace), said.VolumeID, said.NodeID)
+	subject := said.VolumeID
+	if said.Kind.Subject() == api.SubjectSnapshot {
+		subject = api.VolumeID(said.SnapshotID)
+	}
+	o.Name = api.OperationName(said.Kind, cmp.Or(said.Namespace, o.Namespace), subject, said.NodeID)
 	o.ID = api.NewOperationID(cmp.Or(said.Name, o.Name), 1)
 	switch said.Kind {
 	case api.OperationCreate:
@@ -180,6 +185,21 @@ func operation(said *api.Operation) *api.Operation {
 		o.Request.DeleteSnapshot = &api.DeleteSnapshotRequest{}
 	}
 	return o
+}
+
+// snapshot is a user's, of the volume that has its UID from its id.
+func snapshot(said *api.Snapshot) *api.Snapshot {
+	s := &api.Snapshot{
+		Meta: meta(said.Meta), Namespace: api.DefaultNamespace, UID: "uid-" + string(said.ID), VolumeUID: "uid-" + string(said.VolumeID),
+		PluginID: plugin, Owner: api.OwnerUser, Desired: api.Present, Status: api.SnapshotStatus{State: api.SnapshotCreating},
+	}
+	switch {
+	case said.Desired == api.Absent:
+		s.Status.State = api.SnapshotDeleting
+	case said.Status.State == api.SnapshotReady:
+		s.Status.ExternalID, s.Status.Ready = "ext-"+string(said.ID), true
+	}
+	return s
 }
 
 func revision(*state.Revision) *state.Revision {

@@ -40,6 +40,13 @@ type Options struct {
 	NoList     bool
 	// Endless: ListVolumes goes in circles.
 	Endless bool
+	// Snapshot turns on CREATE_DELETE_SNAPSHOT, with snapshots that are made of
+	// volumes. SnapshotWork is how many answers say that one is not ready yet.
+	// SnapshotsDepend: a volume is not deleted before its snapshots, nor a
+	// snapshot before the volumes that were made from it.
+	Snapshot        bool
+	SnapshotWork    int
+	SnapshotsDepend bool
 	// UnknownPlugin, UnknownController and UnknownNode are advertised on top:
 	// values that no specification may know.
 	UnknownPlugin     []int32
@@ -59,7 +66,7 @@ type Options struct {
 // Everything is a driver with all capabilities.
 func Everything() Options {
 	return Options{
-		Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true, Clone: true,
+		Attach: true, Stage: true, Topology: true, PublishReadonly: true, MultiWriter: true, Clone: true, Snapshot: true,
 		GetVolume: true, Conditions: true,
 	}
 }
@@ -70,6 +77,8 @@ type Backend struct {
 
 	mu         sync.Mutex
 	volumes    map[string]*volume // by id
+	snapshots  map[string]*snapshot
+	cut        int // snapshots ever made
 	nodes      map[string]*node
 	used       int64
 	attached   int // attachments ever made
@@ -87,10 +96,10 @@ func NewBackend(o Options) *Backend {
 	o.VendorVersion = cmp.Or(o.VendorVersion, "1.0.0")
 	return &Backend{
 		options: o,
-		volumes: make(map[string]*volume),
-		nodes:   make(map[string]*node),
-		busy:    make(map[string][]*call),
-		chance:  rand.New(rand.NewPCG(o.Seed, o.Seed)),
+		volumes: make(map[string]*volume), snapshots: make(map[string]*snapshot),
+		nodes:  make(map[string]*node),
+		busy:   make(map[string][]*call),
+		chance: rand.New(rand.NewPCG(o.Seed, o.Seed)),
 	}
 }
 

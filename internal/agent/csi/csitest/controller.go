@@ -78,7 +78,12 @@ func (b *Backend) source(s *csi.VolumeContentSource) error {
 	case s == nil:
 		return nil
 	case s.GetSnapshot() != nil:
-		known = slices.Contains(b.options.Snapshots, s.GetSnapshot().GetSnapshotId())
+		id := s.GetSnapshot().GetSnapshotId()
+		made := b.snapshots[id]
+		if made != nil && !b.ready(made) {
+			return status.Errorf(codes.Unavailable, "the snapshot %s is not ready", made.name)
+		}
+		known = made != nil || slices.Contains(b.options.Snapshots, id)
 	case s.GetVolume() != nil:
 		known = b.options.Clone && b.volumes[s.GetVolume().GetVolumeId()] != nil
 	default:
@@ -172,6 +177,9 @@ func (s controllerServer) DeleteVolume(_ context.Context, r *csi.DeleteVolumeReq
 		if p.attachment.real || p.used() {
 			return nil, status.Errorf(codes.FailedPrecondition, "the volume is in use on %s", id)
 		}
+	}
+	if name := b.snapshotted(v.id); name != "" {
+		return nil, status.Errorf(codes.FailedPrecondition, "snapshot %s depends on the volume", name)
 	}
 	b.used -= v.capacity
 	delete(b.volumes, v.id)

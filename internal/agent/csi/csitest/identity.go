@@ -72,7 +72,7 @@ func (o *Options) controllerTypes() []csi.ControllerServiceCapability_RPC_Type {
 	if o.Clone {
 		types = append(types, csi.ControllerServiceCapability_RPC_CLONE_VOLUME)
 	}
-	if len(o.Snapshots) > 0 {
+	if o.Snapshot || len(o.Snapshots) > 0 {
 		types = append(types, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
 	}
 	for _, value := range o.UnknownController {
@@ -119,6 +119,10 @@ func (b *Backend) missing(method string) string {
 	case "NodeStageVolume", "NodeUnstageVolume":
 		if !b.options.Stage {
 			return "STAGE_UNSTAGE_VOLUME"
+		}
+	case "CreateSnapshot", "DeleteSnapshot":
+		if !b.options.Snapshot {
+			return "CREATE_DELETE_SNAPSHOT"
 		}
 	}
 	return ""

@@ -26,6 +26,8 @@ func (b *Backend) judge(c *call) {
 		b.judgeCreate(c, v, r)
 	case *csi.DeleteVolumeRequest:
 		b.judgeDelete(c, v)
+	case *csi.CreateSnapshotRequest:
+		b.judgeSnapshot(c, r)
 	case *csi.ControllerPublishVolumeRequest:
 		b.judgeAttach(c, v, r)
 	case *csi.ControllerUnpublishVolumeRequest:
@@ -55,7 +57,7 @@ func (b *Backend) judgeCreate(c *call, v *volume, r *csi.CreateVolumeRequest) {
 		}
 	}
 	switch s := r.GetVolumeContentSource(); {
-	case s.GetSnapshot() != nil && len(b.options.Snapshots) == 0:
+	case s.GetSnapshot() != nil && !b.options.Snapshot && len(b.options.Snapshots) == 0:
 		b.violate(c, "a snapshot as source, and the driver lacks CREATE_DELETE_SNAPSHOT")
 	case s.GetVolume() != nil && !b.options.Clone:
 		b.violate(c, "a volume as source, and the driver lacks CLONE_VOLUME")

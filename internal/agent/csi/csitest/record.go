@@ -108,7 +108,7 @@ func Sequence(calls []Call) string {
 // hasEffect reports whether the method changes something.
 func hasEffect(method string) bool {
 	switch method {
-	case "CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume",
+	case "CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerPublishVolume", "ControllerUnpublishVolume",
 		"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume":
 		return true
 	}
@@ -129,6 +129,13 @@ func (b *Backend) begin(ctx context.Context, d *Driver, method string, message p
 	switch r := message.(type) {
 	case *csi.CreateVolumeRequest:
 		c.Name, c.Volume = r.GetName(), volumeID(r.GetName())
+	case *csi.CreateSnapshotRequest:
+		c.Volume = r.GetSourceVolumeId()
+	case *csi.DeleteSnapshotRequest:
+		c.Name = r.GetSnapshotId()
+		if s := b.snapshotNamed(r.GetSnapshotId()); s != "" {
+			c.Name = s
+		}
 	case *csi.ControllerPublishVolumeRequest:
 		c.Node = r.GetNodeId()
 	case *csi.ControllerUnpublishVolumeRequest:

@@ -100,21 +100,21 @@ func wantSkips() []string {
 		"bare full split: ControllerExpandVolume not supported",
 		// It has no mutable parameters.
 		"bare full split: ControllerModifyVolume not supported",
-		// It makes no snapshots, no groups of them, and no clones.
-		"bare full split: CreateSnapshot not supported",
-		"bare full split: DeleteSnapshot not supported",
+		// It lists no snapshots, and makes no groups of them.
 		"bare full split: GroupControllerService not supported",
 		"bare full split: ListSnapshots not supported",
 		"bare full split: Modify Volume not supported",
 		"bare full split: Modify volume not supported",
 		"bare full split: NodeExpandVolume not supported",
-		"bare full split: Snapshot not supported",
 		// Without capabilities it neither attaches nor stages.
 		"bare: Controller Publish, UnpublishVolume not supported",
 		"bare: ControllerPublishVolume not supported",
 		"bare: ControllerUnpublishVolume not supported",
+		"bare: CreateSnapshot not supported",
+		"bare: DeleteSnapshot not supported",
 		"bare: NodeStageVolume not supported",
 		"bare: NodeUnstageVolume not supported",
+		"bare: Snapshot not supported",
 		"bare: Volume Cloning not supported",
 	}
 }
