@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/cron"
 	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
@@ -32,6 +33,11 @@ func (c *ApplyVolume) Validate() error {
 	p.Name("namespace", string(c.Namespace))
 	p.VolumeID("id", string(c.ID))
 	p.Merge(c.Spec.Validate())
+	if s := c.Spec.SnapshotSchedule; s != nil && s.Cron != "" {
+		if message, mend := cron.Problem(s.Cron); message != "" {
+			p.Add("snapshot_schedule.cron", message, mend)
+		}
+	}
 	if c.Spec.Secrets != nil {
 		p.Add("secrets", "are not sealed", "propose them sealed")
 	}

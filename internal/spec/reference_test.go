@@ -52,7 +52,7 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 	want := []string{
 		"", "volume", "volume.capability", "volume.mount_options", "volume.topology_request",
 		"volume.topology_request.required", "volume.topology_request.required.topology",
-		"volume.topology_request.preferred", "volume.topology_request.preferred.topology",
+		"volume.topology_request.preferred", "volume.topology_request.preferred.topology", "volume.snapshot_schedule",
 		"job", "job.constraint", "job.spread", "job.spread.target", "job.update", "job.reschedule",
 		"job.group", "job.group.constraint", "job.group.spread", "job.group.spread.target", "job.group.update", "job.group.reschedule",
 		"job.group.network", "job.group.network.port", "job.group.service",
@@ -79,7 +79,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 	}
 	for path, v := range map[string]any{
 		"volume": api.VolumeSpec{}, "volume.capability": api.Capability{}, "volume.mount_options": api.MountOptions{},
-		"volume.topology_request": api.TopologyRequest{}, "job": api.JobSpec{}, "job.group": api.TaskGroup{},
+		"volume.topology_request": api.TopologyRequest{}, "volume.snapshot_schedule": api.SnapshotSchedule{}, "job": api.JobSpec{}, "job.group": api.TaskGroup{},
 		"job.group.volume": api.VolumeRequest{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{},
 		"job.constraint": api.Constraint{}, "job.spread": api.Spread{},
 		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.task.resources": api.Resources{},

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/cron"
 )
 
 // volumeTable is a volume, in a block of its own or as the whole file.
@@ -37,10 +38,12 @@ var volumeTable = &table[Volume]{
 			func(v *Volume) *string { return &v.Spec.ExternalID }),
 		textMap("context", "What the plugin wants to know to use a volume that exists already. The plugin's documentation names the keys.", false,
 			func(v *Volume) *map[string]string { return &v.Spec.Context }),
-		text("snapshot_id", "The plugin's id of the snapshot that the new volume begins as.",
+		text("snapshot_id", "The snapshot that the new volume begins as: one of the namespace and the plugin, else one by the plugin's own id.",
 			func(v *Volume) *string { return &v.Spec.SnapshotID }).standing("the volume is made empty"),
 		text("clone_id", "The volume that the new one begins as a copy of: one of the namespace and the plugin, else one by the plugin's own id.",
 			func(v *Volume) *string { return &v.Spec.CloneID }).standing("the volume is made empty"),
+		block("snapshot_schedule", "Has snapshots of the volume made by the clock. It can be changed at any time.", snapshotScheduleTable,
+			func(v *Volume) **api.SnapshotSchedule { return &v.Spec.SnapshotSchedule }),
 		textMap("secrets", "What the plugin gets with each call, and nobody else: sealed by the servers, and never shown. "+
 			"A file without secrets leaves those that there are; secrets {} removes them.", false,
 			func(v *Volume) *map[string]string { return &v.Spec.Secrets }),
@@ -102,6 +105,13 @@ func (d *decoder) volume(it item) Volume {
 	}
 	d.broken["capability"] = d.broken["capability"] || d.broken["access_mode"] || d.broken["attachment_mode"]
 	d.validated(v.Spec.Validate(), it.at)
+	if s := v.Spec.SnapshotSchedule; s != nil && s.Cron != "" {
+		var p api.Problems
+		if message, mend := cron.Problem(s.Cron); message != "" {
+			p.Add("snapshot_schedule.cron", message, mend)
+		}
+		d.validated(p.Err("the volume"), it.at)
+	}
 	for name, id := range map[string]string{"external_id": v.Spec.ExternalID, "snapshot_id": v.Spec.SnapshotID, "clone_id": v.Spec.CloneID} {
 		// A name that a program should have filled in would make an empty volume.
 		if at, named := d.ranges[name]; named && id == "" && !d.broken[name] {
@@ -117,6 +127,18 @@ func (d *decoder) volume(it item) Volume {
 		}
 	}
 	return v
+}
+
+var snapshotScheduleTable = &table[api.SnapshotSchedule]{
+	doc: "When snapshots of a volume are made, and how many of them stay.",
+	fields: []field[api.SnapshotSchedule]{
+		text("cron", "When, in UTC: minute, hour, day of month, month, day of week; or @hourly, @daily, @weekly, @monthly, @yearly.",
+			func(s *api.SnapshotSchedule) *string { return &s.Cron }).required(`cron = "0 3 * * *"`),
+		integer("keep", "How many of the schedule's snapshots stay, the newest ones, counting those that are ready. A user's own are never deleted by it.",
+			func(s *api.SnapshotSchedule) *int { return &s.Keep }).required("keep = 7"),
+		textMap("parameters", "What the plugin wants to know to make a snapshot. The plugin's documentation names the keys.", false,
+			func(s *api.SnapshotSchedule) *map[string]string { return &s.Parameters }),
+	},
 }
 
 var mountOptionsTable = &table[api.MountOptions]{

@@ -50,6 +50,9 @@ func Homes() []Home {
 		{"go.opentelemetry.io/otel", []string{"internal/server/tracing"}, "traces: made from what is recorded, and nothing else knows of them"},
 		{"github.com/prometheus/client_golang", []string{"internal/telemetry"}, "metrics: what counts knows instruments, and not who reads them"},
 
+		// Times.
+		{"github.com/robfig/cron/v3", []string{"internal/cron"}, "cron expressions; only its parser"},
+
 		// Anywhere.
 		{"golang.org/x/sync", []string{"internal/..."}, "errgroup: goroutines that somebody waits for"},
 

@@ -52,6 +52,7 @@ func Picture() []Row {
 		// The nouns, and the leaves, which know at most the nouns.
 		{Path: "api", Columns: Every, Level: 0},
 		{Path: "internal/config", Columns: Every, Level: 0, Arrows: []string{"api"}},
+		{Path: "internal/cron", Columns: People | Servers, Level: 0},
 		{Path: "internal/fit", Columns: Every, Level: 0, Arrows: []string{"api"}},
 		{Path: "internal/frame", Columns: Servers | Nodes, Level: 0},
 		{Path: "internal/keyring", Columns: Servers, Level: 0},
