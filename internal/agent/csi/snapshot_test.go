@@ -50,7 +50,7 @@ func TestCreateSnapshot_AnswerThatBreaksTheSpecification(t *testing.T) {
 		"snapshot_id is empty":        {SourceVolumeId: "v"},
 		"size_bytes is -1":            {SnapshotId: "s", SourceVolumeId: "v", SizeBytes: -1},
 		`source_volume_id is "other"`: {SnapshotId: "s", SourceVolumeId: "other"},
-		"snapshot_id has":    {SnapshotId: strings.Repeat("s", 1<<16), SourceVolumeId: "v"},
+		"snapshot_id has":             {SnapshotId: strings.Repeat("s", 1<<16), SourceVolumeId: "v"},
 	} {
 		c := serve(t, always(t, &spec.CreateSnapshotResponse{Snapshot: answer}))
 		_, err := c.CreateSnapshot(t.Context(), api.SnapshotRequest{Name: "n", SourceID: "v"})
