@@ -91,6 +91,11 @@ type AttachmentAssignment struct {
 	// Secrets: the volume has secrets, which the agent asks for right before it
 	// stages or publishes, and never keeps.
 	Secrets bool `json:"secrets,omitempty"`
+	// NodeExpansion is the size in bytes to which the agent has what is on the
+	// volume grown when it stages it (CSI spec, NodeExpandVolume); 0 if nothing is
+	// to grow. CapacityMax is the most that it may be; 0 is no bound.
+	NodeExpansion int64 `json:"node_expansion,omitempty"`
+	CapacityMax   int64 `json:"capacity_max,omitempty"`
 }
 
 // Report carries facts from an agent to the servers. Sequence rises with every
@@ -153,6 +158,9 @@ type PublicationFact struct {
 	Namespace NamespaceID `json:"namespace"`
 	VolumeID  VolumeID    `json:"volume_id"`
 	Staged    bool        `json:"staged"`
+	// Grown is the size in bytes to which the node has had what is on the volume
+	// grown since it mounted it; 0 if it has not.
+	Grown int64 `json:"grown,omitempty"`
 }
 
 // OperationFact is the outcome of one attempt.

@@ -149,6 +149,12 @@ type PublicationStatus struct {
 	Staged bool `json:"staged"` // ReportFacts
 	// NodeEpoch is the epoch of the node when the publication was made.
 	NodeEpoch uint64 `json:"node_epoch"` // PlaceAllocation
+	// NodeExpansion is the size in bytes to which the node is to grow what is on
+	// the volume; 0 if nothing is to grow there.
+	NodeExpansion int64 `json:"node_expansion,omitempty"` // PlaceAllocation, ReportFacts, GrowVolume
+	// NodeExpansionRefused is why the plugin on the node refused that for good. It
+	// is tried again when the volume is staged again, or expanded again.
+	NodeExpansionRefused string `json:"node_expansion_refused,omitempty"` // ReportFacts, CancelOperation
 	// Operation is the open operation on the publication.
 	Operation OperationID `json:"operation,omitempty"` // OpenOperation, CancelOperation, ReportFacts
 	// Lingers is until when a publish that nobody waits for any more may still

@@ -142,13 +142,15 @@ func (r *OperationRequest) Fits(kind OperationKind) bool {
 // CreateRequest is CreateVolume's (CSI spec, CreateVolume).
 type CreateRequest struct {
 	// Name is the CSI name, the same in every attempt.
-	Name            string            `json:"name"`
-	CapacityMin     int64             `json:"capacity_min,omitempty"`
-	CapacityMax     int64             `json:"capacity_max,omitempty"`
-	Capabilities    []Capability      `json:"capabilities"`
-	MountOptions    *MountOptions     `json:"mount_options,omitempty"`
-	Parameters      map[string]string `json:"parameters,omitempty"`
-	TopologyRequest *TopologyRequest  `json:"topology_request,omitempty"`
+	Name         string            `json:"name"`
+	CapacityMin  int64             `json:"capacity_min,omitempty"`
+	CapacityMax  int64             `json:"capacity_max,omitempty"`
+	Capabilities []Capability      `json:"capabilities"`
+	MountOptions *MountOptions     `json:"mount_options,omitempty"`
+	Parameters   map[string]string `json:"parameters,omitempty"`
+	// MutableParameters can be changed later, by a ModifyRequest.
+	MutableParameters map[string]string `json:"mutable_parameters,omitempty"`
+	TopologyRequest   *TopologyRequest  `json:"topology_request,omitempty"`
 	// SnapshotID or CloneID is the content that the volume begins with, by the
 	// plugin's id (CSI spec, VolumeContentSource).
 	SnapshotID string `json:"snapshot_id,omitempty"`

@@ -62,6 +62,13 @@ const (
 	CapGetCapacity          = "GET_CAPACITY"
 	CapListSnapshots        = "LIST_SNAPSHOTS"
 	CapVolumeCondition      = "VOLUME_CONDITION"
+	// CapExpandVolume is a capability of controllers and of nodes.
+	CapExpandVolume = "EXPAND_VOLUME"
+	CapModifyVolume = "MODIFY_VOLUME"
+	// CapOnline and CapOffline are a plugin's kinds of VolumeExpansion: of volumes
+	// in use, and only of those that are not.
+	CapOnline  = "ONLINE"
+	CapOffline = "OFFLINE"
 )
 
 // ServesController reports whether controller calls may go to the instance.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Volume is a piece of storage that the cluster knows.
@@ -64,13 +65,17 @@ type VolumeSpec struct {
 	Name     string   `json:"name,omitempty"`
 	PluginID PluginID `json:"plugin_id"`
 	// CapacityMin and CapacityMax bound the size in bytes; 0 leaves a bound to
-	// the plugin (CSI spec, CapacityRange).
-	CapacityMin     int64             `json:"capacity_min,omitempty"`
-	CapacityMax     int64             `json:"capacity_max,omitempty"`
-	Capabilities    []Capability      `json:"capabilities"`
-	MountOptions    *MountOptions     `json:"mount_options,omitempty"`
-	Parameters      map[string]string `json:"parameters,omitempty"`
-	TopologyRequest *TopologyRequest  `json:"topology_request,omitempty"`
+	// the plugin (CSI spec, CapacityRange). A larger CapacityMin than the volume
+	// has expands it.
+	CapacityMin  int64             `json:"capacity_min,omitempty"`
+	CapacityMax  int64             `json:"capacity_max,omitempty"`
+	Capabilities []Capability      `json:"capabilities"`
+	MountOptions *MountOptions     `json:"mount_options,omitempty"`
+	Parameters   map[string]string `json:"parameters,omitempty"`
+	// MutableParameters are for the plugin too, and can be changed later (CSI
+	// spec, ControllerModifyVolume).
+	MutableParameters map[string]string `json:"mutable_parameters,omitempty"`
+	TopologyRequest   *TopologyRequest  `json:"topology_request,omitempty"`
 	// ExternalID is the plugin's id of a volume that exists already: it is
 	// registered, and nothing is made. Context is its volume context (CSI spec,
 	// Volume.volume_context).
@@ -188,13 +193,49 @@ type VolumeStatus struct {
 	Capacity           int64             `json:"capacity,omitempty"`            // ReportFacts
 	Context            map[string]string `json:"context,omitempty"`             // ReportFacts; ApplyVolume if registered
 	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"` // ReportFacts; ApplyVolume if registered
-	// Operation is the open operation on the volume itself: create, delete; or
-	// the one that makes a snapshot of it, while an agent has that.
+	// Operation is the open operation on the volume itself: create, delete,
+	// expand, modify; or the one that makes a snapshot of it, while an agent has that.
 	Operation OperationID `json:"operation,omitempty"` // OpenOperation, AssignOperation, CancelOperation, ReportFacts
 	// Schedule is where the snapshot schedule is; nil without one.
 	Schedule *ScheduleStatus `json:"schedule,omitempty"` // ApplyVolume, ScheduleSnapshots, ReportFacts
+	// Expansion is the wish for a larger volume, until it has come true; nil for
+	// none.
+	Expansion *Expansion `json:"expansion,omitempty"` // ApplyVolume, ReportFacts, CancelOperation
+	// NodeExpansion is the size in bytes to which the next node that stages the
+	// volume is to grow what is on it; 0 if nothing is to grow. It stands until a
+	// node has said that it did.
+	NodeExpansion int64 `json:"node_expansion,omitempty"` // ReportFacts, GrowVolume
+	// MutableParameters are those that the plugin has taken.
+	MutableParameters map[string]string `json:"mutable_parameters,omitempty"` // ReportFacts
+	// Modification is the wish for other mutable parameters, until it has come
+	// true; nil for none.
+	Modification *Modification `json:"modification,omitempty"` // ApplyVolume, ReportFacts, CancelOperation
 	// Reason is the plugin's last refusal.
 	Reason string `json:"reason,omitempty"` // ReportFacts
+}
+
+// Expansion is a wish for a larger volume that has not come true. What is
+// wanted is the spec's; the volume stays usable with the size that it has.
+type Expansion struct {
+	// From is the capacity_min from which the wish began, in bytes: to put it
+	// back is to end the wish.
+	From  int64     `json:"from"`
+	Since time.Time `json:"since"`
+	// Offline: the plugin said that it does not expand the volume while that is
+	// in use, whatever its capabilities say.
+	Offline bool `json:"offline,omitempty"`
+	// Refused is why it was refused for good. Nothing is tried until the volume
+	// is applied again.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Modification is a wish for other mutable parameters that has not come true.
+// The volume keeps those in its status.
+type Modification struct {
+	Since time.Time `json:"since"`
+	// Refused is why it was refused for good. Nothing is tried until the volume
+	// is applied again.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Validate reports every problem of the spec; path prefixes the fields.
@@ -224,6 +265,7 @@ func (s *VolumeSpec) validate(p *Problems) {
 	}
 	s.MountOptions.validate(p, "mount_options")
 	validateMap(p, "parameters", s.Parameters)
+	validateMap(p, "mutable_parameters", s.MutableParameters)
 	s.TopologyRequest.validate(p)
 	s.validateOrigin(p)
 	s.SnapshotSchedule.validate(p, "snapshot_schedule")

@@ -169,6 +169,7 @@ func (a *Agent) wire() (err error) {
 		csimanager.MounterConfig{Root: filepath.Join(cfg.DataDir, "csi"), BootID: cfg.BootID, Facts: a.facts, Secrets: servers},
 		a.manager, cfg.Table, a.db, a.log)
 	a.executor = operation.New(a.manager, a.facts, servers, a.log)
+	a.executor.Mounts(mounter)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),

@@ -212,10 +212,14 @@ func takeHold(tx *state.Tx, a *api.Attachment, epoch uint64) {
 	step(tx, a, api.Claimed, false)
 	tx.PutAttachment(a)
 	if tx.Publication(a.Namespace, a.VolumeID, a.NodeID) == nil {
-		tx.PutPublication(&api.Publication{
+		pub := &api.Publication{
 			Namespace: a.Namespace, VolumeID: a.VolumeID, NodeID: a.NodeID, PluginID: a.PluginID,
 			Status: api.PublicationStatus{Outcome: api.OutcomeNone, NodeEpoch: epoch},
-		})
+		}
+		if vol := tx.Volume(a.Namespace, a.VolumeID); vol != nil {
+			pub.Status.NodeExpansion = vol.Status.NodeExpansion
+		}
+		tx.PutPublication(pub)
 	}
 }
 

@@ -77,6 +77,11 @@ func (c *AdvanceAttachment) attached(tx *state.Tx, a *api.Attachment) error {
 	if pub := tx.Publication(a.Namespace, a.VolumeID, a.NodeID); pub == nil || pub.Status.Outcome != want {
 		return conflict("volume %s is not attached to node %s", a.VolumeID, a.NodeID)
 	}
+	if vol := tx.Volume(a.Namespace, a.VolumeID); vol != nil {
+		if other := called(tx.View, vol); other != "" {
+			return conflict("volume %s waits for operation %s", a.VolumeID, other)
+		}
+	}
 	return nil
 }
 

@@ -61,6 +61,7 @@ func kinds() []kind {
 		{"snapshot.delete", 1, func() Command { return &DeleteSnapshot{} }},
 		{"snapshot.forget", 1, func() Command { return &ForgetSnapshot{} }},
 		{"snapshot.schedule", 1, func() Command { return &ScheduleSnapshots{} }},
+		{"volume.grow", 1, func() Command { return &GrowVolume{} }},
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *CopyVolume) Apply(tx *state.Tx) error {
 		Namespace: c.Namespace, ID: c.ID, UID: copyUID(tx, from, c.ID),
 		Desired: api.Present,
 		Spec:    from.Spec,
-		Status:  begin(&from.Spec),
+		Status:  begin(tx, &from.Spec),
 		Secrets: from.Secrets,
 	}
 	if sealed := tx.VolumeSecrets(c.Namespace, c.From); sealed != nil {

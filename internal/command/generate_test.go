@@ -107,6 +107,12 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 			c.Version = version(t, &vol.Meta)
 		}
 		return c
+	case "volume.grow":
+		c := &command.GrowVolume{Namespace: api.DefaultNamespace, ID: volumeID(t)}
+		if vol := v.Volume(c.Namespace, c.ID); vol != nil {
+			c.Version = version(t, &vol.Meta)
+		}
+		return c
 	case "operation.open":
 		return drawOperation(t, v)
 	case "operation.assign":
@@ -221,7 +227,9 @@ func drawVolume(t *rapid.T) command.Command {
 	c := &command.ApplyVolume{Namespace: api.DefaultNamespace, ID: volumeID(t), UID: oneOf(t, "uid", "u1", "u2")}
 	c.Spec = api.VolumeSpec{
 		PluginID: "disk", Name: oneOf(t, "label", "", "label"),
-		Parameters: oneOf(t, "parameters", nil, map[string]string{}, map[string]string{"b": "1", "a": "2"}),
+		Parameters:        oneOf(t, "parameters", nil, map[string]string{}, map[string]string{"b": "1", "a": "2"}),
+		MutableParameters: oneOf(t, "mutable parameters", nil, map[string]string{"iops": "1"}, map[string]string{"iops": "2"}),
+		CapacityMin:       int64(number(t, "capacity", 3)),
 	}
 	if seldom(t, 3) {
 		c.Spec.ExternalID = oneOf(t, "external id", "ext-1", "ext-2")
@@ -312,9 +320,19 @@ func drawPlacement(t *rapid.T, v state.View) command.Command {
 
 func drawOperation(t *rapid.T, v state.View) command.Command {
 	kind := oneOf(t, "kind of operation", api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish,
-		api.OperationSnapshot, api.OperationDeleteSnapshot)
+		api.OperationExpand, api.OperationModify, api.OperationNodeExpand, api.OperationSnapshot, api.OperationDeleteSnapshot)
 	c := &command.OpenOperation{OperationKind: kind, Namespace: api.DefaultNamespace, VolumeID: volumeID(t), PluginID: "disk"}
 	switch kind {
+	case api.OperationExpand, api.OperationModify:
+		vol := v.Volume(c.Namespace, c.VolumeID)
+		if vol == nil {
+			vol = &api.Volume{}
+		}
+		c.Version = version(t, &vol.Meta)
+		c.Request = api.OperationRequest{Expand: &api.ExpandRequest{ExternalID: "x", CapacityMin: vol.Spec.CapacityMin}}
+		if kind == api.OperationModify {
+			c.Request = api.OperationRequest{Modify: &api.ModifyRequest{ExternalID: "x", MutableParameters: vol.Spec.MutableParameters}}
+		}
 	case api.OperationCreate, api.OperationDelete:
 		if vol := v.Volume(c.Namespace, c.VolumeID); vol != nil {
 			c.Version = version(t, &vol.Meta)
@@ -323,7 +341,7 @@ func drawOperation(t *rapid.T, v state.View) command.Command {
 		if kind == api.OperationDelete {
 			c.Request = api.OperationRequest{Delete: &api.DeleteRequest{ExternalID: "x"}}
 		}
-	case api.OperationPublish, api.OperationUnpublish:
+	case api.OperationPublish, api.OperationUnpublish, api.OperationNodeExpand:
 		c.NodeID = nodeID(t)
 		if p := row(t, v.VolumePublications(c.Namespace, c.VolumeID)); p != nil {
 			c.NodeID, c.Version = p.NodeID, version(t, &p.Meta)
@@ -331,6 +349,9 @@ func drawOperation(t *rapid.T, v state.View) command.Command {
 		c.Request = api.OperationRequest{Publish: &api.PublishRequest{ExternalID: "x", ExternalNodeID: "i-" + string(c.NodeID)}}
 		if kind == api.OperationUnpublish {
 			c.Request = api.OperationRequest{Unpublish: &api.UnpublishRequest{ExternalID: "x"}}
+		}
+		if kind == api.OperationNodeExpand {
+			c.Request = api.OperationRequest{NodeExpand: &api.NodeExpandRequest{ExternalID: "x", CapacityMin: 1}}
 		}
 	case api.OperationSnapshot, api.OperationDeleteSnapshot:
 		if s := row(t, v.Snapshots("")); s != nil {

@@ -50,10 +50,10 @@ func (c *OpenOperation) Apply(tx *state.Tx) error {
 	if vol == nil {
 		return conflict("volume %s is gone", c.VolumeID)
 	}
-	// What waits for a call that makes a snapshot can be opened meanwhile; it is
-	// assigned after that. See Busy.
-	snapshotted := subject == api.SubjectPublication && vol.Status.Operation.Kind() == api.OperationSnapshot
-	if vol.Status.Operation != "" && !snapshotted {
+	// What takes turns with what the volume has open can be opened meanwhile; it is
+	// assigned after that. See Busy and Blocked.
+	turns := subject == api.SubjectPublication && (vol.Status.Operation.Kind() == api.OperationSnapshot || Changes(vol.Status.Operation.Kind()))
+	if vol.Status.Operation != "" && !turns {
 		return conflict("volume %s waits for operation %s", c.VolumeID, vol.Status.Operation)
 	}
 	switch subject {
@@ -91,10 +91,27 @@ func (c *OpenOperation) openVolume(tx *state.Tx, name string, vol *api.Volume) e
 			return conflict("snapshot %s of volume %s is being made", s.ID, c.VolumeID)
 		}
 	}
+	if reason := c.unwanted(vol); Changes(c.OperationKind) && reason != "" {
+		return conflict("volume %s %s", c.VolumeID, reason)
+	}
 	next := *vol
 	next.Status.Operation = c.open(tx, name)
 	tx.PutVolume(&next)
 	return nil
+}
+
+// unwanted says why the volume is not to be changed as the operation would.
+func (c *OpenOperation) unwanted(vol *api.Volume) string {
+	e, m := vol.Status.Expansion, vol.Status.Modification
+	switch {
+	case vol.Desired != api.Present || vol.Status.State != api.VolumeReady:
+		return "is " + string(vol.Status.State)
+	case c.OperationKind == api.OperationExpand && (e == nil || e.Refused != ""):
+		return "is not to be expanded"
+	case c.OperationKind == api.OperationModify && (m == nil || m.Refused != ""):
+		return "is not to be modified"
+	}
+	return ""
 }
 
 func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
@@ -108,8 +125,11 @@ func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
 	if until := pub.Status.Lingers; c.OperationKind == api.OperationUnpublish && until.After(tx.Now()) {
 		return conflict("a publish of volume %s to node %s may still be running", c.VolumeID, c.NodeID)
 	}
-	if c.OperationKind == api.OperationUnpublish && usedOnNode(tx, pub) {
+	if c.OperationKind == api.OperationUnpublish && usedOnNode(tx.View, pub) {
 		return conflict("volume %s may still be mounted on node %s", c.VolumeID, c.NodeID)
+	}
+	if s := pub.Status; c.OperationKind == api.OperationNodeExpand && (s.NodeExpansion == 0 || s.NodeExpansionRefused != "") {
+		return conflict("volume %s is not to be expanded on node %s", c.VolumeID, c.NodeID)
 	}
 	next := *pub
 	if r := c.Request.Publish; r != nil {
@@ -174,11 +194,11 @@ func Busy(v state.View, op *api.Operation) api.OperationID {
 
 // usedOnNode reports whether the node may have the volume staged or mounted:
 // from the moment at which it was told to, until it says that it is done.
-func usedOnNode(tx *state.Tx, pub *api.Publication) bool {
+func usedOnNode(v state.View, pub *api.Publication) bool {
 	if pub.Status.Staged {
 		return true
 	}
-	for h := range tx.NodeHolders(pub.Namespace, pub.VolumeID, pub.NodeID) {
+	for h := range v.NodeHolders(pub.Namespace, pub.VolumeID, pub.NodeID) {
 		if s := h.Status.State; api.Claimed.Before(s) && s.Before(api.NodeDetached) {
 			return true
 		}
@@ -267,8 +287,11 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	if node := tx.Node(c.Executor); node == nil || node.Status.State != api.NodeReady {
 		return conflict("node %s is not ready", c.Executor)
 	}
-	if other := Busy(tx.View, op); other != "" {
-		return conflict("operation %s waits for operation %s", c.ID, other)
+	if op.Kind == api.OperationNodeExpand && c.Executor != op.NodeID {
+		return conflict("only node %s can make the call of operation %s", op.NodeID, c.ID)
+	}
+	if reason := Blocked(tx.View, op); reason != "" {
+		return conflict("operation %s: %s", c.ID, reason)
 	}
 	next := *op
 	next.Status.State = api.OperationAssigned
@@ -323,17 +346,21 @@ func (*CancelOperation) Kind() Kind { return "operation.cancel" }
 func (c *CancelOperation) Validate() error { return nil }
 
 // Apply implements Command. What makes something, with an uncertain attempt, is only
-// cancelled by an operator: what it may have made would be lost.
+// cancelled by an operator: what it may have made would be lost; and so is a
+// change of a volume that is to stay: what it may have would not be known.
 func (c *CancelOperation) Apply(tx *state.Tx) error {
 	op := tx.Operation(c.ID)
 	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
 		return conflict("operation %s has changed", c.ID)
 	}
-	if c.Abandon && !makes(op.Kind) {
+	if c.Abandon && !CanBeAbandoned(op.Kind) {
 		return conflict("operation %s undoes something; it goes on until that is done", c.ID)
 	}
 	if makes(op.Kind) && op.Status.Uncertain && !cut(tx, op) && !c.Abandon {
 		return conflict("operation %s may have made something; it goes on until that is known", c.ID)
+	}
+	if vol := tx.Volume(op.Namespace, op.VolumeID); Changes(op.Kind) && op.Status.Uncertain && !c.Abandon && vol != nil && vol.Desired == api.Present {
+		return conflict("operation %s may have changed the volume; it goes on until that is known", c.ID)
 	}
 	if until := Lingering(op); op.Kind == api.OperationSnapshot && !c.Abandon && until.After(tx.Now()) {
 		return conflict("an attempt of operation %s may still be running", c.ID)
@@ -388,17 +415,41 @@ func abandonedSnapshot(tx *state.Tx, op *api.Operation, reason string) {
 	tx.PutSnapshot(&next)
 }
 
-// abandoned leaves a volume whose create was given up to its user.
+// CanBeAbandoned reports whether an operator may give an operation of the kind
+// up: what undoes something goes on, since giving up would leak what it was to
+// undo.
+func CanBeAbandoned(kind api.OperationKind) bool {
+	return makes(kind) || kind == api.OperationNodeExpand || Changes(kind)
+}
+
+// abandoned leaves what an operation was about to its user, as it is.
 func abandoned(tx *state.Tx, op *api.Operation, reason string) {
 	if op.Kind == api.OperationSnapshot {
 		abandonedSnapshot(tx, op, reason)
 		return
 	}
+	if pub := publicationOf(tx, op); pub != nil && op.Kind == api.OperationNodeExpand {
+		next := *pub
+		next.Status.NodeExpansionRefused = reason
+		tx.PutPublication(&next)
+		return
+	}
 	vol := tx.Volume(op.Namespace, op.VolumeID)
-	if vol == nil || vol.Status.State != api.VolumeCreating {
+	if vol == nil {
 		return
 	}
 	next := *vol
+	if e := vol.Status.Expansion; op.Kind == api.OperationExpand && e != nil {
+		next.Status.Expansion = &api.Expansion{From: e.From, Since: e.Since, Offline: e.Offline, Refused: reason}
+		tx.PutVolume(&next)
+	}
+	if m := vol.Status.Modification; op.Kind == api.OperationModify && m != nil {
+		next.Status.Modification = &api.Modification{Since: m.Since, Refused: reason}
+		tx.PutVolume(&next)
+	}
+	if op.Kind != api.OperationCreate || vol.Status.State != api.VolumeCreating {
+		return
+	}
 	next.Status.Reason = reason
 	if vol.Desired == api.Present {
 		next.Status.State = api.VolumeFailed

@@ -137,12 +137,22 @@ func putInstance(tx *state.Tx, node api.NodeID, f *api.InstanceFact) {
 
 func putStaged(tx *state.Tx, node api.NodeID, f *api.PublicationFact) {
 	pub := tx.Publication(f.Namespace, f.VolumeID, node)
-	if pub == nil || pub.Status.Staged == f.Staged {
+	if pub == nil {
 		return
 	}
-	next := *pub
-	next.Status.Staged = f.Staged
-	tx.PutPublication(&next)
+	if pub.Status.Staged != f.Staged {
+		next := *pub
+		next.Status.Staged = f.Staged
+		if f.Staged {
+			// What was in use when a node was to grow it may not have been now.
+			next.Status.NodeExpansionRefused = ""
+		}
+		tx.PutPublication(&next)
+		pub = &next
+	}
+	if f.Grown > 0 {
+		grown(tx, pub, f.Grown)
+	}
 }
 
 // putAttachment takes over how far the node is. It only ever moves forward,
@@ -260,7 +270,12 @@ func applyOutcome(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict
 		snapshotted(tx, op, f.Result.Snapshot)
 	case api.OperationDeleteSnapshot:
 		snapshotDeleted(tx, op)
-	case api.OperationExpand, api.OperationModify, api.OperationNodeExpand:
+	case api.OperationExpand:
+		expanded(tx, op, &f.Result)
+	case api.OperationModify:
+		modified(tx, op)
+	case api.OperationNodeExpand:
+		nodeExpanded(tx, op, &f.Result)
 	}
 }
 
@@ -278,6 +293,7 @@ func created(tx *state.Tx, op *api.Operation, r *api.OperationResult) {
 		next.Status.Capacity = r.Capacity
 		next.Status.Context = r.Context
 		next.Status.AccessibleTopology = r.AccessibleTopology
+		next.Status.MutableParameters = op.Request.Create.MutableParameters
 		if vol.Desired == api.Present {
 			next.Status.State = api.VolumeReady
 		}

@@ -61,7 +61,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,
 			Desired: api.Present,
 			Spec:    c.Spec,
-			Status:  begin(&c.Spec),
+			Status:  begin(tx, &c.Spec),
 			Secrets: c.putSecrets(tx),
 		})
 		return nil
@@ -74,29 +74,29 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 	}
 	next := *old
 	switch {
-	case same && c.Secrets == nil:
+	case same && c.Secrets == nil && !refused(old):
 		return nil
 	case same && old.Status.State != api.VolumeFailed:
+		again(tx, &next)
 	case old.Status.State == api.VolumeFailed:
 		// Nothing was made: the changed spec is a new try.
 		if err := c.alone(tx); err != nil {
 			return err
 		}
 		next.Spec = c.Spec
-		next.Status = begin(&c.Spec)
+		next.Status = begin(tx, &c.Spec)
 	case old.Status.State == api.VolumeCreating:
 		return conflict("volume %s is being created from an earlier spec; wait, or delete it", c.ID)
 	default:
-		if err := immutable(&old.Spec, &c.Spec); err != nil {
+		if err := c.change(tx, old, &next); err != nil {
 			return err
 		}
-		next.Spec = c.Spec
 		next.Status.Schedule = rescheduled(old, c.Spec.SnapshotSchedule)
 	}
 	if c.Secrets != nil {
 		next.Secrets = c.putSecrets(tx)
 	}
-	if !same || next.Status.State != old.Status.State || !slices.Equal(next.Secrets, old.Secrets) {
+	if !same || next.Status.State != old.Status.State || refused(old) != refused(&next) || !slices.Equal(next.Secrets, old.Secrets) {
 		tx.PutVolume(&next)
 	}
 	return nil
@@ -154,11 +154,12 @@ func forget(tx *state.Tx, vol *api.Volume) {
 
 // begin is the status of a volume that nobody has touched: one that is to be
 // made, or one that is there already.
-func begin(s *api.VolumeSpec) api.VolumeStatus {
+func begin(tx *state.Tx, s *api.VolumeSpec) api.VolumeStatus {
 	if !s.Registered() {
 		return api.VolumeStatus{State: api.VolumeCreating}
 	}
 	status := api.VolumeStatus{State: api.VolumeReady, ExternalID: s.ExternalID, Context: s.Context}
+	status.Modification = wanted(tx, s.MutableParameters, nil)
 	if s.TopologyRequest != nil {
 		status.AccessibleTopology = s.TopologyRequest.Required
 	}
@@ -180,20 +181,16 @@ func (c *ApplyVolume) alone(tx *state.Tx) error {
 
 // immutable names every field that differs and cannot be changed once the
 // plugin has made the volume.
-func immutable(old, changed *api.VolumeSpec) error {
-	var p api.Problems
-	keep(&p, "plugin_id", old.PluginID, changed.PluginID)
-	keep(&p, "capacity_min", old.CapacityMin, changed.CapacityMin)
-	keep(&p, "capacity_max", old.CapacityMax, changed.CapacityMax)
-	keep(&p, "capability", old.Capabilities, changed.Capabilities)
-	keep(&p, "mount_options", old.MountOptions, changed.MountOptions)
-	keep(&p, "parameters", old.Parameters, changed.Parameters)
-	keep(&p, "topology_request", old.TopologyRequest, changed.TopologyRequest)
-	keep(&p, "external_id", old.ExternalID, changed.ExternalID)
-	keep(&p, "context", old.Context, changed.Context)
-	keep(&p, "snapshot_id", old.SnapshotID, changed.SnapshotID)
-	keep(&p, "clone_id", old.CloneID, changed.CloneID)
-	return p.Err("the volume")
+func immutable(p *api.Problems, old, changed *api.VolumeSpec) {
+	keep(p, "plugin_id", old.PluginID, changed.PluginID)
+	keep(p, "capability", old.Capabilities, changed.Capabilities)
+	keep(p, "mount_options", old.MountOptions, changed.MountOptions)
+	keep(p, "parameters", old.Parameters, changed.Parameters)
+	keep(p, "topology_request", old.TopologyRequest, changed.TopologyRequest)
+	keep(p, "external_id", old.ExternalID, changed.ExternalID)
+	keep(p, "context", old.Context, changed.Context)
+	keep(p, "snapshot_id", old.SnapshotID, changed.SnapshotID)
+	keep(p, "clone_id", old.CloneID, changed.CloneID)
 }
 
 func keep[T any](p *api.Problems, path string, was, is T) {

@@ -158,7 +158,7 @@ var codes = map[string]meaning{ //nolint:gochecknoglobals // a table, which noth
 		of: map[api.OperationKind]meaning{
 			api.OperationCreate:   {says: "The provider has no room for a volume of this size where it may be made: free some, raise the quota, or allow another place or size."},
 			api.OperationPublish:  {says: "The provider attaches no more volumes to this node."},
-			api.OperationExpand:   {says: "The provider has no room for the larger volume: free some, raise the quota, or ask for a smaller size."},
+			api.OperationExpand:   {ends: refused, says: "The provider has no room for the larger volume: free some, raise the quota, or ask for a smaller size."},
 			api.OperationSnapshot: {says: "The provider has no room for another snapshot: free some, or raise the quota."},
 		}},
 	"FAILED_PRECONDITION": {ends: again,

@@ -8,7 +8,10 @@ import (
 
 const tablePublications = "publications"
 
-const publicationsByNode = "node"
+const (
+	publicationsByNode  = "node"
+	publicationsGrowing = "growing"
+)
 
 func publicationsTable() definition {
 	return define[api.Publication](tablePublications,
@@ -16,6 +19,12 @@ func publicationsTable() definition {
 			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
 		}),
 		shared(publicationsByNode, func(p *api.Publication) []byte { return key(string(p.NodeID), string(p.PluginID)) }),
+		unique(publicationsGrowing, func(p *api.Publication) []byte {
+			if p.Status.NodeExpansion == 0 || p.Status.NodeExpansionRefused != "" {
+				return nil
+			}
+			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+		}),
 	)
 }
 
@@ -32,6 +41,12 @@ func (v View) VolumePublications(ns api.NamespaceID, vol api.VolumeID) iter.Seq[
 // NodePublications yields the publications of a plugin's volumes on a node.
 func (v View) NodePublications(node api.NodeID, plugin api.PluginID) iter.Seq[*api.Publication] {
 	return rows[api.Publication](v, tablePublications, publicationsByNode, key(string(node), string(plugin)))
+}
+
+// GrowingPublications yields the publications whose nodes are to grow what is
+// on their volumes.
+func (v View) GrowingPublications() iter.Seq[*api.Publication] {
+	return rows[api.Publication](v, tablePublications, publicationsGrowing, nil)
 }
 
 // PublicationsIndex is when a publication was last written.

@@ -56,7 +56,27 @@ func VolumeSettled(v *api.Volume) bool {
 		// A create that is still open may have to be cancelled.
 		return v.Status.Operation.Kind() == api.OperationDelete
 	}
-	return v.Status.Operation != "" || v.Status.State == api.VolumeReady || v.Status.State == api.VolumeFailed
+	switch v.Status.State {
+	case api.VolumeReady:
+		return !changing(v)
+	case api.VolumeFailed:
+		return true
+	case api.VolumeCreating, api.VolumeDeleting:
+	}
+	return v.Status.Operation != ""
+}
+
+// changing reports whether the volume is to be changed, or has a call open that
+// would change it: that may have to be cancelled.
+func changing(v *api.Volume) bool {
+	e, m := v.Status.Expansion, v.Status.Modification
+	switch v.Status.Operation.Kind() {
+	case api.OperationExpand, api.OperationModify:
+		return true
+	case api.OperationCreate, api.OperationDelete, api.OperationPublish, api.OperationUnpublish, api.OperationNodeExpand,
+		api.OperationSnapshot, api.OperationDeleteSnapshot:
+	}
+	return e != nil && e.Refused == "" || m != nil && m.Refused == ""
 }
 
 // Volume is the volume of that name, or nil.

@@ -26,6 +26,7 @@ func (c *Client) CreateVolume(ctx context.Context, r api.CreateRequest) (api.Ope
 		Name:                      r.Name,
 		VolumeCapabilities:        capabilities,
 		Parameters:                r.Parameters,
+		MutableParameters:         r.MutableParameters,
 		AccessibilityRequirements: topology,
 		Secrets:                   c.secrets,
 	}

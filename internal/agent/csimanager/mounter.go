@@ -161,7 +161,7 @@ func (m *Mounter) staging(a *api.AttachmentAssignment) (s *localdb.Staging, reco
 		}, false, nil
 	}
 	if s.BootID != m.bootID {
-		s.BootID, s.Staged = m.bootID, false
+		s.BootID, s.Staged, s.Grown = m.bootID, false, 0
 		for i := range s.Users {
 			s.Users[i].Published = false
 		}
@@ -185,8 +185,8 @@ func (m *Mounter) mounted(path string) (bool, error) {
 // sayStaged tells the servers that the volume is staged. That it is not is for
 // Unmount to say: they may have it detached at once.
 func (m *Mounter) sayStaged(s *localdb.Staging) {
-	if s.Staged {
-		m.facts.SetPublication(api.PublicationFact{Namespace: s.Namespace, VolumeID: s.VolumeID, Staged: true})
+	if s.Staged || s.Grown > 0 {
+		m.facts.SetPublication(api.PublicationFact{Namespace: s.Namespace, VolumeID: s.VolumeID, Staged: s.Staged, Grown: s.Grown})
 	}
 }
 
@@ -229,11 +229,12 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	if s.Mounted, err = m.mounted(s.StagingPath); err != nil {
 		return err
 	}
-	s.Staged = true
+	s.Staged, s.Grown = true, 0
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
 	}
 	m.sayStaged(s)
+	m.growFresh(ctx, by, s, s.StagingPath, a)
 	return nil
 }
 
@@ -284,7 +285,15 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 			by.plugin.ID, user.TargetPath)}
 	}
 	user.Published = true
-	return m.ledger.PutStaging(s)
+	if err := m.ledger.PutStaging(s); err != nil {
+		return err
+	}
+	if !s.Staged {
+		// A volume that is not staged is expanded when it is published (CSI spec,
+		// NodeExpandVolume).
+		m.growFresh(ctx, by, s, user.TargetPath, a)
+	}
+	return nil
 }
 
 // refused is the error of NodePublishVolume. A plugin that misses what it needs

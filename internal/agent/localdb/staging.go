@@ -27,6 +27,9 @@ type Staging struct {
 	// Capability is what NodeStageVolume was first called with: whoever repeats
 	// the call repeats its arguments (CSI spec, Error Scheme).
 	Capability api.Capability `json:"capability,omitzero"`
+	// Grown is the size in bytes to which what is on the volume was grown since it
+	// was staged; 0 if it was not.
+	Grown int64 `json:"grown,omitempty"`
 	// Users are the attachments that are published, or may be.
 	Users []User `json:"users"`
 }

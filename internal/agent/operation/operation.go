@@ -1,5 +1,6 @@
-// Package operation makes the controller-plugin calls that are assigned to
-// this node: one function for each kind of operation.
+// Package operation makes the calls that are assigned to this node, of
+// controller plugins and of what is mounted here: one function for each kind of
+// operation.
 //
 // It never decides that a call is made, repeated or given up. Invariant: an
 // agent makes one call for each attempt, and its outcome, the plugin's code or
@@ -30,6 +31,11 @@ type Facts interface {
 	ForgetOperation(id api.OperationID, attempt int)
 }
 
+// Volumes expands what is mounted on this node.
+type Volumes interface {
+	Expand(ctx context.Context, op *api.Operation) (api.OperationResult, error)
+}
+
 // Secrets asks for the secrets of a volume. They are kept nowhere.
 type Secrets interface {
 	Secrets(ctx context.Context, ns api.NamespaceID, vol api.VolumeID) (map[string]string, error)
@@ -42,6 +48,7 @@ type Executor struct {
 	secrets Secrets
 	log     *slog.Logger
 	took    *telemetry.Durations
+	volumes Volumes
 
 	mu      sync.Mutex // guards below
 	wanted  map[attempt]*api.Operation
@@ -62,6 +69,10 @@ func New(plugins Plugins, facts Facts, secrets Secrets, log *slog.Logger) *Execu
 		wanted: map[attempt]*api.Operation{}, known: map[attempt]*api.Operation{}, changed: make(chan struct{}, 1),
 	}
 }
+
+// Mounts makes the executor able to make calls for what is mounted on this node;
+// it is called before Run.
+func (e *Executor) Mounts(v Volumes) { e.volumes = v }
 
 // Measure makes the executor measure its operations; it is called before Run.
 func (e *Executor) Measure(r *telemetry.Registry) {
@@ -171,6 +182,9 @@ func (e *Executor) answer(op *api.Operation, f api.OperationFact) {
 
 func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationResult, error) {
 	var none api.OperationResult
+	if op.Kind == api.OperationNodeExpand && op.Request.NodeExpand != nil && e.volumes != nil {
+		return e.volumes.Expand(ctx, op)
+	}
 	client, err := e.plugins.Controller(op.PluginID)
 	if err != nil {
 		return none, err
@@ -196,6 +210,10 @@ func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationRe
 		return client.CreateSnapshot(ctx, *r.Snapshot)
 	case op.Kind == api.OperationDeleteSnapshot && r.DeleteSnapshot != nil:
 		return none, client.DeleteSnapshot(ctx, *r.DeleteSnapshot)
+	case op.Kind == api.OperationExpand && r.Expand != nil:
+		return client.ControllerExpand(ctx, *r.Expand)
+	case op.Kind == api.OperationModify && r.Modify != nil:
+		return none, client.ControllerModify(ctx, *r.Modify)
 	}
 	return none, api.Errorf(api.CodeInvalid, "this agent does not know how to make the call of operation %s", op.ID)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
@@ -22,7 +23,8 @@ type survey struct {
 	total   count
 	nodes   map[api.NodeID]count
 	volumes map[volume]int
-	ready   map[api.NodeID]bool // nodes that instances run on, and whether they are ready
+	taken   map[volume]*api.Operation // the last that is assigned in this pass
+	ready   map[api.NodeID]bool       // nodes that instances run on, and whether they are ready
 }
 
 type volume struct {
@@ -36,7 +38,7 @@ func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *su
 	instances := slices.Collect(v.Instances(plugin))
 	s := &survey{
 		v: v, now: now, bounds: c.limits.of(plugin), plugin: fit.NewPlugin(plugin, instances),
-		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, ready: map[api.NodeID]bool{},
+		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, taken: map[volume]*api.Operation{}, ready: map[api.NodeID]bool{},
 	}
 	for _, i := range instances {
 		if _, seen := s.ready[i.NodeID]; seen {
@@ -71,7 +73,26 @@ func (s *survey) note(op *api.Operation, node api.NodeID, slow bool) {
 }
 
 // take notes a call that is assigned now.
-func (s *survey) take(op *api.Operation, node api.NodeID) { s.note(op, node, false) }
+func (s *survey) take(op *api.Operation, node api.NodeID) {
+	s.note(op, node, false)
+	s.taken[volumeOf(op)] = op
+}
+
+// blocked says which other call for the same volume is in the way of an
+// operation's: one that is under way, or one that is assigned in this pass.
+func (s *survey) blocked(op *api.Operation) string {
+	if other := s.taken[volumeOf(op)]; other != nil && (alone(op) || alone(other)) {
+		return fmt.Sprintf("waits for operation %s", other.ID)
+	}
+	if command.Blocked(s.v.Quiet(), op) == "" {
+		return ""
+	}
+	return command.Blocked(s.v, op) // once more, to be woken by its end
+}
+
+// alone reports whether an operation's call is made while there is no other for
+// its volume.
+func alone(op *api.Operation) bool { return op.Kind.Subject() != api.SubjectPublication }
 
 // full reports whether the plugin gets no more calls now.
 func (s *survey) full() bool { return s.total.taken(s.bounds.overdue) >= s.bounds.max }
@@ -95,6 +116,9 @@ func (s *survey) anyNode() bool {
 func (s *survey) place(op *api.Operation) (api.NodeID, string) {
 	nodes, reason := s.executors(op)
 	if len(nodes) == 0 {
+		return "", reason
+	}
+	if reason := s.blocked(op); reason != "" {
 		return "", reason
 	}
 	if s.volumes[volumeOf(op)] >= s.bounds.volume && s.bounds.max > 1 {

@@ -1,5 +1,7 @@
-// Package provisioner brings volumes into being and out of it: from a volume's
-// spec to a create operation, from a deletion to a delete operation.
+// Package provisioner brings volumes into being, changes them, and brings them
+// out of it: from a volume's spec to a create operation, from a larger size or
+// other parameters to expand and modify operations, from a deletion to a delete
+// operation.
 //
 // It never calls a plugin and never chooses a node. Invariant: the intent to
 // create is in the log before anybody creates, and a volume's row is not
@@ -56,6 +58,8 @@ func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (contro
 		return remove(v, vol), nil
 	case vol.Status.State == api.VolumeCreating:
 		return create(v, vol), nil
+	case vol.Status.State == api.VolumeReady:
+		return change(v, vol), nil
 	}
 	return controller.Plan{}, nil
 }
@@ -80,6 +84,9 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		p.Wait(subject, fmt.Sprintf("plugin %s cannot create volumes: no controller instance of it has the capability %s",
 			vol.Spec.PluginID, api.CapCreateDeleteVolume), vol.ModifyTime, time.Time{})
 		return p
+	case len(vol.Spec.MutableParameters) > 0 && plugin.CannotModify() != "":
+		p.Wait(subject, plugin.CannotModify()+"; take mutable_parameters out of its file", vol.ModifyTime, time.Time{})
+		return p
 	}
 	clone, why := source(v, vol, plugin)
 	if why != "" {
@@ -93,15 +100,16 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		PluginID:      vol.Spec.PluginID,
 		Version:       vol.Version,
 		Request: api.OperationRequest{Create: &api.CreateRequest{
-			Name:            fit.CSIName(vol.UID),
-			CapacityMin:     vol.Spec.CapacityMin,
-			CapacityMax:     vol.Spec.CapacityMax,
-			Capabilities:    vol.Spec.Capabilities,
-			MountOptions:    vol.Spec.MountOptions,
-			Parameters:      vol.Spec.Parameters,
-			TopologyRequest: topology(v, vol, plugin),
-			SnapshotID:      vol.Spec.SnapshotID,
-			CloneID:         clone,
+			Name:              fit.CSIName(vol.UID),
+			CapacityMin:       vol.Spec.CapacityMin,
+			CapacityMax:       vol.Spec.CapacityMax,
+			Capabilities:      vol.Spec.Capabilities,
+			MountOptions:      vol.Spec.MountOptions,
+			Parameters:        vol.Spec.Parameters,
+			MutableParameters: vol.Spec.MutableParameters,
+			TopologyRequest:   topology(v, vol, plugin),
+			SnapshotID:        vol.Spec.SnapshotID,
+			CloneID:           clone,
 		}},
 	})
 	return p
@@ -157,7 +165,8 @@ func topology(v state.View, vol *api.Volume, plugin fit.Plugin) *api.TopologyReq
 func remove(v state.View, vol *api.Volume) (p controller.Plan) {
 	subject := "volume " + string(Key(vol.Namespace, vol.ID))
 	if op := v.Operation(vol.Status.Operation); op != nil {
-		if op.Kind == api.OperationCreate && op.Status.State == api.OperationWaiting && !op.Status.Uncertain {
+		cancels := command.Changes(op.Kind) || op.Kind == api.OperationCreate && !op.Status.Uncertain
+		if op.Status.State == api.OperationWaiting && cancels {
 			p.Add(&command.CancelOperation{ID: op.ID, Version: op.Version, Reason: "the volume is to be deleted"})
 			return p
 		}

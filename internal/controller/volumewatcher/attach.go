@@ -1,9 +1,11 @@
 package volumewatcher
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/fit"
 )
 
@@ -11,9 +13,12 @@ import (
 // attachments go on to the node's part.
 func (p *pass) attach(claimed []*api.Attachment) {
 	plugin := p.plugin()
-	switch {
-	case p.pub.Status.Operation != "":
-		p.wait(claimed, "waits for operation %s", p.pub.Status.Operation)
+	op := p.pub.Status.Operation
+	switch why := p.changes(); {
+	case op != "" && op.Kind() != api.OperationNodeExpand:
+		p.wait(claimed, "waits for operation %s", op)
+	case why != "":
+		p.wait(claimed, "%s", why)
 	case p.pub.Status.Outcome == api.OutcomePublished:
 		if p.readOnlyInTheWay(claimed) {
 			p.makeWay(claimed)
@@ -33,6 +38,17 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	default:
 		p.publish(claimed, plugin)
 	}
+}
+
+// changes says for which change of the volume its next user waits, or "": a call
+// that an agent has, and an expansion that must not be in use.
+func (p *pass) changes() string {
+	if id := p.vol.Status.Operation; command.Changes(id.Kind()) {
+		if op := p.v.Operation(id); op != nil && op.Status.State == api.OperationAssigned {
+			return fmt.Sprintf("waits for operation %s", id)
+		}
+	}
+	return command.ExpandsFirst(p.v, p.vol)
 }
 
 // readOnlyInTheWay reports whether the provider has the volume attached

@@ -25,6 +25,10 @@ func (p *pass) release(leaving []*api.Attachment) {
 // running could come to its effect after it, and is waited for; so is the node,
 // when it has not said yet that it is done for somebody else.
 func (p *pass) unpublish(waiting []*api.Attachment) {
+	if p.pub.Status.Operation != "" {
+		p.cancelOrWait(waiting)
+		return
+	}
 	if len(waiting) < len(p.holders) {
 		p.wait(waiting, "node %s has not ended yet what it has volume %s for", p.pub.NodeID, p.vol.ID)
 		return
@@ -43,7 +47,7 @@ func (p *pass) unpublish(waiting []*api.Attachment) {
 // has; any other operation is waited for.
 func (p *pass) cancelOrWait(leaving []*api.Attachment) {
 	op := p.v.Operation(p.pub.Status.Operation)
-	if op != nil && op.Kind == api.OperationPublish && op.Status.State == api.OperationWaiting {
+	if op != nil && (op.Kind == api.OperationPublish || op.Kind == api.OperationNodeExpand) && op.Status.State == api.OperationWaiting {
 		p.plan.Add(&command.CancelOperation{ID: op.ID, Version: op.Version, Reason: "nobody on the node needs the volume any more"})
 		return
 	}

@@ -45,6 +45,11 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 			}
 			last = k
 		}
+		for pub := range v.GrowingPublications() {
+			if !yield(Key(pub.Namespace, pub.VolumeID, pub.NodeID)) {
+				return
+			}
+		}
 	}
 }
 
@@ -99,6 +104,9 @@ func (p *pass) reconcile() {
 	}
 	if len(claimed) > 0 {
 		p.attach(claimed)
+	}
+	if len(p.plan.Commands) == 0 {
+		p.grow()
 	}
 }
 

@@ -91,6 +91,7 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 			assigned.ExternalID = vol.Status.ExternalID
 			assigned.Context = vol.Status.Context
 			assigned.StageOptions = vol.Spec.MountOptions
+			assigned.CapacityMax = vol.Spec.CapacityMax
 		}
 		if secrets := v.VolumeSecrets(at.Namespace, at.VolumeID); secrets != nil {
 			assigned.Secrets = true
@@ -98,6 +99,7 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 		}
 		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil {
 			assigned.PublishContext = pub.Status.PublishContext
+			assigned.NodeExpansion = pub.Status.NodeExpansion
 			changed = max(changed, pub.ModifyIndex)
 		}
 		full.Attachments = append(full.Attachments, assigned)

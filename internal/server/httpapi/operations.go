@@ -46,12 +46,18 @@ func (h *Handler) abandonOperation(r *request) (any, error) {
 		return nil, api.Errorf(api.CodeConflict, "operation %s is at version %d, and the change was made for version %d", id, op.Version, version)
 	case !op.Open():
 		return nil, api.Errorf(api.CodeConflict, "operation %s has ended: it is %s", id, op.Status.State)
-	case op.Kind != api.OperationCreate:
+	case !command.CanBeAbandoned(op.Kind):
 		return nil, api.Errorf(api.CodeConflict, "operation %s undoes something: it cannot be given up, or that would stay for ever", id)
 	case op.Status.State == api.OperationAssigned:
 		return nil, api.Errorf(api.CodeConflict, "node %s makes the call of operation %s: try again when it has answered", op.Status.Executor, id)
 	}
-	reason := fmt.Sprintf("its create was given up: the provider may have a volume named %s", op.Request.Create.Name)
+	reason := "its " + string(op.Kind) + " was given up: "
+	switch r := op.Request; {
+	case r.Create != nil:
+		reason += fmt.Sprintf("the provider may have a volume named %s", r.Create.Name)
+	default:
+		reason += "the provider may have made the change"
+	}
 	if _, err := h.propose(r, &command.CancelOperation{ID: id, Version: op.Version, Reason: reason, Abandon: true}); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func TestRefusedWrites(t *testing.T) {
 			{"WhatAPluginHasMade", func() error { _, err := w.ApplyVolume(ctx, "default", "pg", larger, 0); return err },
 				`invalid: the volume has 2 problems
   plugin_id cannot be changed once the volume is made; put the old value back, or make a new volume
-  capacity_min cannot be changed once the volume is made; put the old value back, or make a new volume`},
+  capacity_min cannot be raised: plugin disk cannot expand volumes: no instance of it has the capability EXPAND_VOLUME; put the old value back, or make a new volume`},
 			{"VolumeThatIsHeld", func() error { return w.DeleteVolume(ctx, "default", "pg", 0) },
 				"in_use: volume pg is held by allocation " + alloc.ID.Short() + " of job db on node n1 (controller-published)"},
 			{"JobWithFaultsOfEveryKind", func() error { _, err := w.ApplyJob(ctx, "default", "db", broken, 0); return err },

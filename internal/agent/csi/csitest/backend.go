@@ -47,6 +47,15 @@ type Options struct {
 	Snapshot        bool
 	SnapshotWork    int
 	SnapshotsDepend bool
+	// Expand and NodeExpand turn on EXPAND_VOLUME of the controller and of the
+	// nodes; with both, the nodes have to expand what the controller has. Offline:
+	// only volumes that are on no node are expanded. NodeOffline: nodes expand only
+	// what is staged, and not what is published. Largest is the most that a volume
+	// can be expanded to, without limit if 0.
+	Expand, NodeExpand, Offline, NodeOffline bool
+	Largest                                  int64
+	// Modify turns on MODIFY_VOLUME, with the parameters iops and throughput.
+	Modify bool
 	// UnknownPlugin, UnknownController and UnknownNode are advertised on top:
 	// values that no specification may know.
 	UnknownPlugin     []int32
@@ -110,7 +119,7 @@ func (b *Backend) Add(id string, context map[string]string) {
 	defer b.mu.Unlock()
 	b.volumes[id] = &volume{
 		id: id, name: id, request: &csi.CreateVolumeRequest{Name: id}, added: true,
-		capacity: defaultCapacity, context: context, on: make(map[string]*presence),
+		capacity: defaultCapacity, grown: defaultCapacity, context: context, on: make(map[string]*presence),
 	}
 }
 
@@ -121,6 +130,13 @@ type volume struct {
 	added    bool // by Add
 	request  *csi.CreateVolumeRequest
 	capacity int64
+	// grown is the size to which nodes have had it grown, or in which it was made.
+	grown int64
+	// told is the size that callers were told it was expanded to.
+	told int64
+	// inUseOn is where, node and path, it was not expanded because it was in use.
+	inUseOn  string
+	mutable  map[string]string
 	context  map[string]string
 	topology []map[string]string
 	problem  string // why it is abnormal; empty if it is well
@@ -152,6 +168,9 @@ type Volume struct {
 	ID       string
 	Name     string
 	Capacity int64
+	// Grown is the size of what is on it, if nodes expand.
+	Grown   int64
+	Mutable map[string]string
 	// Attached and Staged are nodes, Published is node:path.
 	Attached  []string
 	Staged    []string
@@ -165,7 +184,10 @@ func (b *Backend) Volumes() []Volume {
 	defer b.mu.Unlock()
 	out := make([]Volume, 0, len(b.volumes))
 	for _, v := range b.volumes {
-		s := Volume{ID: v.id, Name: v.name, Capacity: v.capacity}
+		s := Volume{ID: v.id, Name: v.name, Capacity: v.capacity, Mutable: maps.Clone(v.mutable)}
+		if b.options.NodeExpand {
+			s.Grown = v.grown
+		}
 		for _, id := range slices.Sorted(maps.Keys(v.on)) {
 			p := v.on[id]
 			if p.attachment.real {

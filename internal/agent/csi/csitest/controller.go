@@ -38,8 +38,11 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 		return nil, status.Error(codes.InvalidArgument, "name is missing")
 	case len(r.GetVolumeCapabilities()) == 0:
 		return nil, status.Error(codes.InvalidArgument, "volume_capabilities are missing")
-	case len(r.GetMutableParameters()) > 0:
+	case len(r.GetMutableParameters()) > 0 && !b.options.Modify:
 		return nil, status.Error(codes.InvalidArgument, "mutable_parameters are not supported")
+	}
+	if err := known(r.GetMutableParameters()); err != nil {
+		return nil, err
 	}
 	for _, c := range r.GetVolumeCapabilities() {
 		if err := b.checkCapability(c); err != nil {
@@ -65,7 +68,7 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 	}
 	b.used += capacity
 	b.volumes[id] = &volume{
-		id: id, name: r.GetName(), request: r, capacity: capacity,
+		id: id, name: r.GetName(), request: r, capacity: capacity, grown: capacity, mutable: maps.Clone(r.GetMutableParameters()),
 		context: volumeContext(id), topology: topology, on: make(map[string]*presence),
 	}
 	return b.volumes[id].answer(), nil

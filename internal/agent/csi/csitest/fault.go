@@ -223,6 +223,12 @@ func (b *Backend) untrue(c *call) (any, error) {
 		return &csi.NodePublishVolumeResponse{}, nil
 	case *csi.NodeUnpublishVolumeRequest:
 		return &csi.NodeUnpublishVolumeResponse{}, nil
+	case *csi.ControllerExpandVolumeRequest:
+		return &csi.ControllerExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes(), NodeExpansionRequired: b.options.NodeExpand}, nil
+	case *csi.ControllerModifyVolumeRequest:
+		return &csi.ControllerModifyVolumeResponse{}, nil
+	case *csi.NodeExpandVolumeRequest:
+		return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
 	}
 	return nil, fmt.Errorf("a lie about %s is not scripted", c.Method)
 }

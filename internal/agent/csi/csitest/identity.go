@@ -38,6 +38,15 @@ func (s identityServer) GetPluginCapabilities(context.Context, *csi.GetPluginCap
 	if o.Topology {
 		add(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
+	if o.Expand {
+		expansion := csi.PluginCapability_VolumeExpansion_ONLINE
+		if o.Offline {
+			expansion = csi.PluginCapability_VolumeExpansion_OFFLINE
+		}
+		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: expansion}},
+		})
+	}
 	for _, value := range o.UnknownPlugin {
 		add(csi.PluginCapability_Service_Type(value))
 	}
@@ -75,6 +84,12 @@ func (o *Options) controllerTypes() []csi.ControllerServiceCapability_RPC_Type {
 	if o.Snapshot || len(o.Snapshots) > 0 {
 		types = append(types, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
 	}
+	if o.Expand {
+		types = append(types, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME)
+	}
+	if o.Modify {
+		types = append(types, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME)
+	}
 	for _, value := range o.UnknownController {
 		types = append(types, csi.ControllerServiceCapability_RPC_Type(value))
 	}
@@ -92,6 +107,9 @@ func (o *Options) nodeTypes() []csi.NodeServiceCapability_RPC_Type {
 	}
 	if o.Conditions {
 		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
+	}
+	if o.NodeExpand {
+		types = append(types, csi.NodeServiceCapability_RPC_EXPAND_VOLUME)
 	}
 	for _, value := range o.UnknownNode {
 		types = append(types, csi.NodeServiceCapability_RPC_Type(value))
@@ -116,6 +134,18 @@ func (b *Backend) missing(method string) string {
 		}
 	case "ListSnapshots":
 		return "LIST_SNAPSHOTS"
+	case "ControllerExpandVolume":
+		if !b.options.Expand {
+			return "EXPAND_VOLUME"
+		}
+	case "NodeExpandVolume":
+		if !b.options.NodeExpand {
+			return "EXPAND_VOLUME"
+		}
+	case "ControllerModifyVolume":
+		if !b.options.Modify {
+			return "MODIFY_VOLUME"
+		}
 	case "NodeStageVolume", "NodeUnstageVolume":
 		if !b.options.Stage {
 			return "STAGE_UNSTAGE_VOLUME"

@@ -40,6 +40,10 @@ func (b *Backend) judge(c *call) {
 		b.judgePublish(c, v, r)
 	case *csi.NodeUnpublishVolumeRequest:
 		b.judgeUnpublish(c, v, r)
+	case *csi.ControllerExpandVolumeRequest:
+		b.judgeExpand(c, v)
+	case *csi.NodeExpandVolumeRequest:
+		b.judgeNodeExpand(c, v, r)
 	}
 	c.attempt()
 }
@@ -55,6 +59,9 @@ func (b *Backend) judgeCreate(c *call, v *volume, r *csi.CreateVolumeRequest) {
 		if len(t.GetRequisite())+len(t.GetPreferred()) == 0 {
 			b.violate(c, "accessibility_requirements are empty, not absent")
 		}
+	}
+	if len(r.GetMutableParameters()) > 0 && !b.options.Modify {
+		b.violate(c, "mutable_parameters, and the driver lacks MODIFY_VOLUME")
 	}
 	switch s := r.GetVolumeContentSource(); {
 	case s.GetSnapshot() != nil && !b.options.Snapshot && len(b.options.Snapshots) == 0:

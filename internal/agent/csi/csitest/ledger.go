@@ -66,6 +66,7 @@ func (b *Backend) settle(c *call, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c.Code = codeName(err)
+	b.settleExpand(c)
 	if err != nil || c.ctx.Err() != nil {
 		return
 	}
@@ -125,6 +126,9 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 			continue
 		case other.ctx.Err() != nil:
 			return other, false
+		case undoing(c.Method) && changing(other.Method), changing(c.Method) && undoing(other.Method):
+			// What takes a volume away from a node waits for nobody: how long a call
+			// that changes it takes, the caller cannot know.
 		case c.By == other.By && c.conn != other.conn:
 			// A caller that died and came back cannot know of its old call,
 			// and the driver may hear of the new one first.
@@ -135,6 +139,16 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 	}
 	b.busy[c.Volume] = append(b.busy[c.Volume], c)
 	return nil, false
+}
+
+// undoing reports whether a call takes something of a volume away from a node.
+func undoing(method string) bool {
+	return method == "NodeUnpublishVolume" || method == "NodeUnstageVolume"
+}
+
+// changing reports whether a call changes a volume that may be in use.
+func changing(method string) bool {
+	return method == "ControllerExpandVolume" || method == "ControllerModifyVolume"
 }
 
 // leave ends a call that was admitted.

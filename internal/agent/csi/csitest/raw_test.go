@@ -60,6 +60,7 @@ func TestCreateVolume_WhatTheDriverLacksIsCounted(t *testing.T) {
 		"call 1, CreateVolume a: accessibility_requirements, and the driver lacks VOLUME_ACCESSIBILITY_CONSTRAINTS",
 		"call 1, CreateVolume a: accessibility_requirements are empty, not absent",
 		"call 2, CreateVolume b: access mode SINGLE_NODE_MULTI_WRITER, and the driver lacks SINGLE_NODE_MULTI_WRITER",
+		"call 4, CreateVolume d: mutable_parameters, and the driver lacks MODIFY_VOLUME",
 		"call 6, CreateVolume f: a snapshot as source, and the driver lacks CREATE_DELETE_SNAPSHOT",
 		"call 7, CreateVolume g: a volume as source, and the driver lacks CLONE_VOLUME",
 	}

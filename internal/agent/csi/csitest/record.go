@@ -109,7 +109,8 @@ func Sequence(calls []Call) string {
 func hasEffect(method string) bool {
 	switch method {
 	case "CreateVolume", "DeleteVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerPublishVolume", "ControllerUnpublishVolume",
-		"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume":
+		"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume",
+		"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume":
 		return true
 	}
 	return false
@@ -141,7 +142,7 @@ func (b *Backend) begin(ctx context.Context, d *Driver, method string, message p
 	case *csi.ControllerUnpublishVolumeRequest:
 		c.Node = r.GetNodeId()
 	case *csi.NodeStageVolumeRequest, *csi.NodeUnstageVolumeRequest,
-		*csi.NodePublishVolumeRequest, *csi.NodeUnpublishVolumeRequest, *csi.NodeGetVolumeStatsRequest:
+		*csi.NodePublishVolumeRequest, *csi.NodeUnpublishVolumeRequest, *csi.NodeGetVolumeStatsRequest, *csi.NodeExpandVolumeRequest:
 		c.Node = d.config.ID
 	}
 	b.mu.Lock()

@@ -38,6 +38,13 @@ func TestSanity(t *testing.T) {
 	}
 }
 
+// changeable is a driver with all capabilities, and volumes that can be changed.
+func changeable() csitest.Options {
+	o := csitest.Everything()
+	o.Expand, o.NodeExpand, o.Modify = true, true, true
+	return o
+}
+
 func runSanity(t *testing.T) {
 	t.Helper()
 	zone := map[string]string{"csitest.berth.dev/zone": "a"}
@@ -47,9 +54,9 @@ func runSanity(t *testing.T) {
 		options csitest.Options
 		nodes   []csitest.Node
 	}{
-		{"full", csitest.Everything(), []csitest.Node{{ID: "node-1", MaxVolumes: 3, Topology: zone}}},
+		{"full", changeable(), []csitest.Node{{ID: "node-1", MaxVolumes: 3, Topology: zone}}},
 		{"bare", csitest.Options{}, []csitest.Node{{ID: "node-1"}}},
-		{"split", csitest.Everything(), []csitest.Node{
+		{"split", changeable(), []csitest.Node{
 			{ID: "node-1", MaxVolumes: 3, Topology: zone, Role: csitest.NodeOnly},
 			{ID: "controller-1", Role: csitest.ControllerOnly},
 		}},
@@ -59,6 +66,7 @@ func runSanity(t *testing.T) {
 		config.TargetPath = filepath.Join(dir, "target")
 		config.StagingPath = filepath.Join(dir, "staging")
 		config.TestNodeVolumeAttachLimit = true
+		config.TestVolumeMutableParameters = map[string]string{"iops": "3000"}
 
 		backend := csitest.NewBackend(s.options)
 		backends[s.name] = backend
@@ -96,22 +104,20 @@ func runSanity(t *testing.T) {
 // wantSkips are sanity's reasons, and the configurations in which it gave them.
 func wantSkips() []string {
 	return []string{
-		// The driver expands nothing.
-		"bare full split: ControllerExpandVolume not supported",
-		// It has no mutable parameters.
-		"bare full split: ControllerModifyVolume not supported",
 		// It lists no snapshots, and makes no groups of them.
 		"bare full split: GroupControllerService not supported",
 		"bare full split: ListSnapshots not supported",
-		"bare full split: Modify Volume not supported",
-		"bare full split: Modify volume not supported",
-		"bare full split: NodeExpandVolume not supported",
-		// Without capabilities it neither attaches nor stages.
+		// Without capabilities it neither attaches nor stages nor changes.
 		"bare: Controller Publish, UnpublishVolume not supported",
+		"bare: ControllerExpandVolume not supported",
+		"bare: ControllerModifyVolume not supported",
 		"bare: ControllerPublishVolume not supported",
 		"bare: ControllerUnpublishVolume not supported",
 		"bare: CreateSnapshot not supported",
 		"bare: DeleteSnapshot not supported",
+		"bare: Modify Volume not supported",
+		"bare: Modify volume not supported",
+		"bare: NodeExpandVolume not supported",
 		"bare: NodeStageVolume not supported",
 		"bare: NodeUnstageVolume not supported",
 		"bare: Snapshot not supported",
