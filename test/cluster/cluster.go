@@ -55,6 +55,9 @@ type Config struct {
 	Disk bool
 	// Metrics counts what the server and the first node do; nil counts nothing.
 	Metrics *telemetry.Registry
+	// Split makes the plugin two programs: its node service is on every node,
+	// and its controller service on one, from which it can move.
+	Split bool
 	// Wire changes how agents reach the server; nil is a plain wire.
 	Wire func(next Dialer) Dialer
 }
@@ -85,6 +88,7 @@ type Cluster struct {
 type running struct {
 	stop  context.CancelFunc
 	ended chan error
+	log   *mortal
 }
 
 // Start builds a cluster and starts it. It ends with the test.
@@ -136,7 +140,8 @@ func (c *Cluster) dial(ctx context.Context) (net.Conn, error) {
 // StartServer starts the server with the log that it had, if it had one.
 func (c *Cluster) StartServer() {
 	c.TB.Helper()
-	stores := c.stores
+	stores, log := c.stores, &mortal{LogStore: c.stores.Log}
+	stores.Log = log
 	if c.cfg.Stores != nil {
 		opened, err := c.cfg.Stores()
 		if err != nil {
@@ -160,7 +165,7 @@ func (c *Cluster) StartServer() {
 		c.TB.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	r := &running{stop: stop, ended: make(chan error, 1)}
+	r := &running{stop: stop, ended: make(chan error, 1), log: log}
 	go func() { r.ended <- s.Run(ctx) }()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -255,7 +260,8 @@ func (c *Cluster) Twin(of *Node, db []byte) *Node {
 func (c *Cluster) Close() {
 	for _, n := range append(slices.Clone(c.Nodes), c.twins...) {
 		n.Kill()
-		n.stopDriver()
+		n.StopDriver()
+		n.StopController()
 	}
 	c.StopServer()
 	c.Client.Close()
@@ -264,11 +270,17 @@ func (c *Cluster) Close() {
 func (c *Cluster) newNode(name string) *Node {
 	n := &Node{cluster: c, Name: name, machine: newMachine(name)}
 	n.dir = filepath.Join(c.scratch(), name)
-	n.driver = c.Backend.Node(csitest.Node{
+	of := csitest.Node{
 		ID: name, MaxVolumes: c.cfg.MaxVolumes,
 		Topology: map[string]string{"test.berth.dev/node": name},
 		Mounter:  csitest.TableMounts(n.machine.Table),
-	})
-	n.startDriver()
+	}
+	if c.cfg.Split {
+		of.Role = csitest.ControllerOnly
+		n.controller = &program{driver: c.Backend.Node(of)}
+		of.Role = csitest.NodeOnly
+	}
+	n.driver = &program{driver: c.Backend.Node(of)}
+	n.driver.start()
 	return n
 }

@@ -19,17 +19,17 @@ type Node struct {
 	Name    string
 	cluster *Cluster
 	machine *Machine
-	driver  *csitest.Driver
-	dir     string
+	driver  *program
+	// controller is the program of the controller service, if it has its own.
+	controller *program
+	dir        string
 
-	mu         sync.Mutex // guards below
-	agent      *agent.Agent
-	client     *client.Client
-	stop       context.CancelFunc
-	ended      chan error
-	stopServer context.CancelFunc // of the driver
-	servedTo   chan error
-	cut        bool
+	mu     sync.Mutex // guards below
+	agent  *agent.Agent
+	client *client.Client
+	stop   context.CancelFunc
+	ended  chan error
+	cut    bool
 }
 
 // Machine is the node's own: mounts, tasks and the boot.
@@ -81,7 +81,7 @@ func (n *Node) Start() {
 	a, err := agent.New(agent.Config{
 		Metrics: metrics,
 		DataDir: n.dir, Name: n.Name, Version: "test", Servers: cl, BootID: n.machine.BootID(),
-		Plugins: []dynamicplugins.Plugin{{ID: PluginID, Type: api.InstanceMonolith, Dial: n.driver.Dialer()}},
+		Plugins: n.plugins(),
 		Drivers: []driver.Driver{n.machine.Tasks},
 		Table:   n.machine.Table,
 	}, n.cluster.cfg.Log.With("node", n.Name))
@@ -113,10 +113,15 @@ func (n *Node) Kill() {
 // Reboot kills everything on the machine; only disks stay.
 func (n *Node) Reboot() {
 	n.Kill()
-	n.stopDriver()
+	n.StopDriver()
+	runs := n.controller.running()
+	n.StopController()
 	n.machine.Reboot()
 	n.cluster.Backend.Reboot(n.Name)
-	n.startDriver()
+	n.StartDriver()
+	if runs {
+		n.StartController()
+	}
 }
 
 // Cut separates the node from the server.
@@ -145,34 +150,85 @@ func (n *Node) dial(ctx context.Context) (net.Conn, error) {
 	return n.cluster.dial(ctx)
 }
 
-// startDriver starts the driver's process.
-func (n *Node) startDriver() {
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	lis := n.driver.Listen()
-	go func() { served <- n.driver.Serve(ctx, lis) }()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.stopServer, n.servedTo = stop, served
+// plugins are the programs of the plugin on the node.
+func (n *Node) plugins() []dynamicplugins.Plugin {
+	if n.controller == nil {
+		return []dynamicplugins.Plugin{{ID: PluginID, Type: api.InstanceMonolith, Dial: n.driver.driver.Dialer()}}
+	}
+	return []dynamicplugins.Plugin{
+		{ID: PluginID, Type: api.InstanceNode, Dial: n.driver.driver.Dialer()},
+		{ID: PluginID, Type: api.InstanceController, Dial: n.controller.driver.Dialer()},
+	}
 }
 
-// stopDriver kills the driver's process.
-func (n *Node) stopDriver() {
-	n.mu.Lock()
-	stop, served := n.stopServer, n.servedTo
-	n.stopServer = nil
-	n.mu.Unlock()
-	if stop == nil {
-		return
-	}
-	stop()
-	if err := <-served; err != nil {
+// StartDriver starts the driver's process.
+func (n *Node) StartDriver() { n.driver.start() }
+
+// StopDriver kills the driver's process.
+func (n *Node) StopDriver() { n.check(n.driver.kill()) }
+
+// StartController starts the process of the controller service, which has its
+// own in a cluster with Config.Split.
+func (n *Node) StartController() { n.controller.start() }
+
+// StopController kills it.
+func (n *Node) StopController() { n.check(n.controller.kill()) }
+
+func (n *Node) check(err error) {
+	if err != nil {
 		n.cluster.TB.Errorf("driver of %s ended with %v", n.Name, err)
 	}
 }
 
 // RestartDriver kills the driver's process and starts it again.
 func (n *Node) RestartDriver() {
-	n.stopDriver()
-	n.startDriver()
+	n.StopDriver()
+	n.StartDriver()
+}
+
+// program is a driver, and its process if one runs.
+type program struct {
+	driver *csitest.Driver
+
+	mu     sync.Mutex // guards below
+	stop   context.CancelFunc
+	served chan error
+}
+
+// start starts the process, unless it runs.
+func (p *program) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served, lis := make(chan error, 1), p.driver.Listen()
+	go func() { served <- p.driver.Serve(ctx, lis) }()
+	p.stop, p.served = stop, served
+}
+
+// running reports whether the process runs.
+func (p *program) running() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stop != nil
+}
+
+// kill ends the process, if it runs.
+func (p *program) kill() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop == nil {
+		return nil
+	}
+	p.stop()
+	p.stop = nil
+	return <-p.served
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,7 +21,7 @@ import (
 
 // defaultSeeds is how many seeds a plain run takes; BERTH_SIM_SEEDS sets
 // another number, BERTH_SIM_FIRST the first of them.
-const defaultSeeds = 100
+const defaultSeeds = 250
 
 // TestChaos runs clusters whose users, machines and plugins do what a seeded
 // random source says, heals them, and checks what must be true of every
@@ -65,7 +67,10 @@ type world struct {
 	t       *testing.T
 	rand    *rand.Rand
 	faults  []*csitest.Fault
-	stopped bool // the server
+	stopped bool            // the server
+	died    <-chan struct{} // the server dies with one of its next entries
+	split   bool            // the controller service is on one node
+	home    int             // its node
 	names   []string
 }
 
@@ -76,21 +81,39 @@ const (
 
 func chaos(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, seed))
-	w := &world{t: t, rand: r}
+	w := &world{t: t, rand: r, split: r.IntN(3) == 0}
 	w.Cluster = cluster.Start(t, cluster.Config{
-		Agents: 3, MaxVolumes: 3,
-		Provider: csitest.Options{Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, Seed: seed},
+		Agents: 3, MaxVolumes: 3, Split: w.split,
+		Provider: csitest.Options{
+			Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, PublishReadonly: r.IntN(2) > 0, Seed: seed,
+		},
 	})
 	defer w.Close()
 	for range volumes {
 		w.names = append(w.names, fmt.Sprintf("v%d", len(w.names)+1))
 	}
+	w.settleController()
 	for range steps {
 		w.step()
-		time.Sleep(time.Duration(r.IntN(20_000)) * time.Millisecond)
+		w.pause()
 	}
 	w.heal()
 	w.settle()
+}
+
+// pause lets time pass: hardly any, so that one thing happens in the middle of
+// another, or so much that everything can come to an end. If the server dies
+// meanwhile, another one takes over.
+func (w *world) pause() {
+	longest := []time.Duration{20 * time.Millisecond, time.Second, 10 * time.Second, 40 * time.Second}[w.rand.IntN(4)]
+	select {
+	case <-w.died:
+		w.died = nil
+		w.StopServer()
+		time.Sleep(time.Duration(w.rand.Int64N(int64(longest))))
+		w.StartServer()
+	case <-time.After(time.Duration(w.rand.Int64N(int64(longest)))):
+	}
 }
 
 // step does one thing.
@@ -103,11 +126,11 @@ func (w *world) step() {
 	ns := api.DefaultNamespace
 	// Users get errors while things are broken; what they see is not the
 	// subject here.
-	switch w.rand.IntN(16) {
+	switch w.rand.IntN(20) {
 	case 0, 1, 2:
-		_, _ = w.Client.ApplyVolume(ctx, ns, vol, cluster.VolumeSpec(), 0)
+		_, _ = w.Client.ApplyVolume(ctx, ns, vol, w.volume(name), 0)
 	case 3, 4, 5, 6:
-		_, _ = w.Client.ApplyJob(ctx, ns, job, w.job(vol), 0)
+		_, _ = w.Client.ApplyJob(ctx, ns, job, w.job(name), 0)
 	case 7:
 		_, _ = w.Client.StopJob(ctx, ns, job, 0)
 	case 8:
@@ -116,31 +139,58 @@ func (w *world) step() {
 		node.Kill()
 	case 10, 11:
 		node.Start()
-	case 12:
+	case 12, 13:
 		w.fault()
-	case 13:
-		node.Reboot()
 	case 14:
+		node.Reboot()
+	case 15:
 		if w.rand.IntN(2) == 0 {
 			node.Cut()
 		} else {
 			node.Mend()
 		}
-	case 15:
+	case 16:
 		w.server()
+	case 17:
+		w.doom()
+	case 18:
+		w.plugin(node)
+	case 19:
+		w.move()
 	}
 }
 
-// job is a service that runs on, ends well, or fails, or a batch job.
-func (w *world) job(vol api.VolumeID) api.JobSpec {
-	spec := cluster.JobSpec(1, vol)
-	task := &spec.Groups[0].Tasks[0]
+// shared reports whether a volume is for several nodes at once.
+func shared(name string) bool { return name == "v3" }
+
+func (w *world) volume(name string) api.VolumeSpec {
+	spec := cluster.VolumeSpec()
+	if shared(name) {
+		for _, mode := range []api.AccessMode{api.MultiNodeMultiWriter, api.MultiNodeReaderOnly} {
+			spec.Capabilities = append(spec.Capabilities, api.Capability{AccessMode: mode, AttachmentMode: api.FileSystem})
+		}
+	}
+	return spec
+}
+
+// job is a service that runs on, ends well, or fails, or a batch job. Of a
+// volume that is for several nodes it wants several.
+func (w *world) job(name string) api.JobSpec {
+	spec := cluster.JobSpec(1, api.VolumeID(name))
+	group := &spec.Groups[0]
+	if shared(name) {
+		group.Count = 1 + w.rand.IntN(3)
+		group.Volumes[0].AccessMode = api.MultiNodeMultiWriter
+		if w.rand.IntN(3) == 0 {
+			group.Volumes[0].AccessMode, group.Volumes[0].ReadOnly = api.MultiNodeReaderOnly, true
+		}
+	}
 	switch w.rand.IntN(4) {
 	case 0:
-		task.Config = map[string]any{"run": "7s", "exit": 1}
+		group.Tasks[0].Config = map[string]any{"run": "7s", "exit": 1}
 	case 1:
 		spec.Type = api.JobBatch
-		task.Config = map[string]any{"run": "11s"}
+		group.Tasks[0].Config = map[string]any{"run": "11s"}
 	}
 	return spec
 }
@@ -152,7 +202,38 @@ func (w *world) server() {
 	} else {
 		w.StopServer()
 	}
-	w.stopped = !w.stopped
+	w.stopped, w.died = !w.stopped, nil
+}
+
+// doom lets the server die with one of its next entries: between any two steps
+// of whatever is going on.
+func (w *world) doom() {
+	if !w.stopped {
+		w.died = w.Doom(1 + w.rand.IntN(16))
+	}
+}
+
+// plugin kills the driver of a node, which may come back at once.
+func (w *world) plugin(node *cluster.Node) {
+	node.StopDriver()
+	if w.rand.IntN(3) > 0 {
+		node.StartDriver()
+	}
+}
+
+// move ends the controller service on its node, and begins it on another one.
+func (w *world) move() {
+	if w.split {
+		w.Nodes[w.home].StopController()
+		w.home = w.rand.IntN(len(w.Nodes))
+		w.settleController()
+	}
+}
+
+func (w *world) settleController() {
+	if w.split {
+		w.Nodes[w.home].StartController()
+	}
 }
 
 // fault makes the next calls of some kind go wrong.
@@ -161,33 +242,45 @@ func (w *world) fault() {
 		"CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume",
 		"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "Probe", "NodeGetInfo",
 	}
-	codes := []string{"INTERNAL", "UNAVAILABLE", "ABORTED", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "UNKNOWN", "DEADLINE_EXCEEDED"}
+	codes := []string{
+		"CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
+		"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
+		"DATA_LOSS", "UNAUTHENTICATED",
+	}
 	method := methods[w.rand.IntN(len(methods))]
 	code := codes[w.rand.IntN(len(codes))]
 	actions := []csitest.Action{
 		csitest.Fail(code, "scripted"), csitest.FailAfter(code, "scripted"), csitest.Hang(), csitest.HangAfter(),
 		csitest.Drop(), csitest.DropAfter(), csitest.Delay(10 * time.Second),
 	}
+	if method != "Probe" && method != "NodeGetInfo" {
+		actions = append(actions, csitest.Lie())
+	}
 	w.faults = append(w.faults, w.Backend.Script(csitest.Rule{
 		Method: method, Times: 1 + w.rand.IntN(3), Do: actions[w.rand.IntN(len(actions))],
 	}))
 }
 
-// heal ends all that is broken.
+// heal ends all that is broken, and waits until all that was begun is done.
 func (w *world) heal() {
 	for _, f := range w.faults {
 		f.Release()
 	}
-	if w.stopped {
-		w.server()
+	if !w.stopped {
+		w.server() // one that is to die is none that will stay
 	}
+	w.server()
+	w.settleController()
 	for _, n := range w.Nodes {
 		n.Mend()
+		n.StartDriver()
 		n.Start()
 	}
-	// Longer than the longest backoff and the longest call.
-	time.Sleep(30 * time.Minute)
+	w.AwaitRest(patience)
 }
+
+// patience is longer than the longest backoff and the longest call.
+const patience = 30 * time.Minute
 
 // settle ends everything as a user would, and checks that nothing is left.
 func (w *world) settle() {
@@ -199,25 +292,78 @@ func (w *world) settle() {
 			w.t.Errorf("stop job of %s: %v", name, err)
 		}
 	}
-	time.Sleep(10 * time.Minute)
+	w.await("jobs stopped", func() (left []string) {
+		attachments, _, err := w.Client.Attachments(ctx, client.Query{})
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, a := range attachments {
+			if a.Holds() && !w.deceived(a.VolumeID) {
+				left = append(left, fmt.Sprintf("volume %s is held: %s", a.VolumeID, a.Status.State))
+			}
+		}
+		return left
+	})
 	for _, name := range w.names {
+		if w.deceived(api.VolumeID(name)) {
+			continue
+		}
 		if err := w.Client.DeleteVolume(ctx, ns, api.VolumeID(name), 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
 			w.t.Errorf("delete %s: %v", name, err)
 		}
 	}
-	time.Sleep(10 * time.Minute)
-	status, err := w.Client.Status(ctx)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if len(status.Waits) > 0 {
-		w.t.Errorf("something still waits: %+v", status.Waits)
-	}
-	if left, _, err := w.Client.Volumes(ctx, client.Query{}); err != nil || len(left) > 0 {
-		w.t.Errorf("the state still has volumes: %v, %v", left, err)
-	}
-	if left := w.Backend.Volumes(); len(left) > 0 {
-		w.t.Errorf("the provider still has volumes: %+v", left)
-	}
+	w.await("volumes deleted", func() (left []string) {
+		volumes, _, err := w.Client.Volumes(ctx, client.Query{})
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, v := range volumes {
+			if !w.deceived(v.ID) {
+				left = append(left, fmt.Sprintf("volume %s is %s: %s", v.ID, v.Status.State, v.Status.Reason))
+			}
+		}
+		for _, v := range w.Backend.Volumes() {
+			if !w.Backend.Deceived()[v.ID] {
+				left = append(left, fmt.Sprintf("the provider has %+v", v))
+			}
+		}
+		return left
+	})
+	w.await("nothing waits", func() (left []string) {
+		status, err := w.Client.Status(ctx)
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, wait := range status.Waits {
+			if !slices.ContainsFunc(w.names, func(name string) bool {
+				return w.deceived(api.VolumeID(name)) && strings.Contains(wait.Subject+wait.Reason, name)
+			}) {
+				left = append(left, fmt.Sprintf("%s waits: %s", wait.Subject, wait.Reason))
+			}
+		}
+		return left
+	})
+	w.AwaitRest(patience)
 	w.Validate()
+}
+
+// deceived reports whether the driver told of a volume what was not so. What
+// becomes of it is between its owner and the provider.
+func (w *world) deceived(id api.VolumeID) bool {
+	vol, _, err := w.Client.Volume(context.Background(), api.DefaultNamespace, id, client.Query{})
+	return err == nil && w.Backend.Deceived()[vol.Status.ExternalID]
+}
+
+// await waits until nothing is left of something.
+func (w *world) await(what string, left func() []string) {
+	w.t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Second) {
+		rest := left()
+		if len(rest) == 0 {
+			return
+		}
+		if time.Since(began) > patience {
+			w.t.Fatalf("%s: not within %s:\n%s", what, patience, strings.Join(rest, "\n"))
+		}
+	}
 }

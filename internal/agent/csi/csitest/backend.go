@@ -96,6 +96,7 @@ type Backend struct {
 	busy       map[string][]*call // in flight, by volume id
 	violations []string
 	faults     []*Fault
+	deceived   map[string]bool // by volume id
 	chance     *rand.Rand
 }
 
@@ -106,9 +107,10 @@ func NewBackend(o Options) *Backend {
 	return &Backend{
 		options: o,
 		volumes: make(map[string]*volume), snapshots: make(map[string]*snapshot),
-		nodes:  make(map[string]*node),
-		busy:   make(map[string][]*call),
-		chance: rand.New(rand.NewPCG(o.Seed, o.Seed)),
+		nodes:    make(map[string]*node),
+		busy:     make(map[string][]*call),
+		deceived: make(map[string]bool),
+		chance:   rand.New(rand.NewPCG(o.Seed, o.Seed)),
 	}
 }
 

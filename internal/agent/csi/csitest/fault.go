@@ -3,6 +3,7 @@ package csitest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -197,8 +198,18 @@ func (f *Fault) count(by int) {
 	f.waiting += by
 }
 
+// Deceived has the ids of the volumes about which callers were told that a
+// controller call was done that was not. Of node calls they can see themselves
+// what was done.
+func (b *Backend) Deceived() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.deceived)
+}
+
 // untrue is the answer of a call that did nothing and says OK.
 func (b *Backend) untrue(c *call) (any, error) {
+	b.deceive(c)
 	switch r := c.message.(type) {
 	case *csi.CreateVolumeRequest:
 		id := volumeID(r.GetName())
@@ -231,4 +242,13 @@ func (b *Backend) untrue(c *call) (any, error) {
 		return &csi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, nil
 	}
 	return nil, fmt.Errorf("a lie about %s is not scripted", c.Method)
+}
+
+func (b *Backend) deceive(c *call) {
+	switch c.Method {
+	case "CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume":
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.deceived[c.Volume] = true
+	}
 }
