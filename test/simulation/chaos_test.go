@@ -69,6 +69,7 @@ type world struct {
 	faults  []*csitest.Fault
 	stopped bool            // the server
 	died    <-chan struct{} // the server dies with one of its next entries
+	limited bool            // a node takes so many volumes
 	split   bool            // the controller service is on one node
 	home    int             // its node
 	names   []string
@@ -81,9 +82,13 @@ const (
 
 func chaos(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, seed))
-	w := &world{t: t, rand: r, split: r.IntN(3) == 0}
+	w := &world{t: t, rand: r, limited: r.IntN(2) == 0, split: r.IntN(3) == 0}
+	limit := int64(0)
+	if w.limited {
+		limit = 3
+	}
 	w.Cluster = cluster.Start(t, cluster.Config{
-		Agents: 3, MaxVolumes: 3, Split: w.split,
+		Agents: 3, MaxVolumes: limit, Split: w.split,
 		Provider: csitest.Options{
 			Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, PublishReadonly: r.IntN(2) > 0, Seed: seed,
 		},
@@ -253,12 +258,14 @@ func (w *world) fault() {
 		csitest.Fail(code, "scripted"), csitest.FailAfter(code, "scripted"), csitest.Hang(), csitest.HangAfter(),
 		csitest.Drop(), csitest.DropAfter(), csitest.Delay(10 * time.Second),
 	}
-	if method != "Probe" && method != "NodeGetInfo" {
+	// What the provider has attached and says it has not, takes another's place
+	// on a node, and no one can know why.
+	if effect := method != "Probe" && method != "NodeGetInfo"; effect && (!w.limited || strings.HasPrefix(method, "Node")) {
 		actions = append(actions, csitest.Lie())
 	}
-	w.faults = append(w.faults, w.Backend.Script(csitest.Rule{
-		Method: method, Times: 1 + w.rand.IntN(3), Do: actions[w.rand.IntN(len(actions))],
-	}))
+	rule := csitest.Rule{Method: method, Times: 1 + w.rand.IntN(3), Do: actions[w.rand.IntN(len(actions))]}
+	w.t.Logf("%s: %+v", time.Now().Format(time.TimeOnly), rule)
+	w.faults = append(w.faults, w.Backend.Script(rule))
 }
 
 // heal ends all that is broken, and waits until all that was begun is done.

@@ -174,6 +174,9 @@ func (d *Driver) perform(c *call, next grpc.UnaryHandler) (any, error) {
 	answered, err := fault.strike(c.ctx, false)
 	switch {
 	case err != nil:
+		if c.Method == "DeleteVolume" && status.Code(err) == codes.NotFound {
+			d.backend.deceive(c)
+		}
 		return nil, err
 	case answered:
 		return d.backend.untrue(c)
@@ -183,6 +186,9 @@ func (d *Driver) perform(c *call, next grpc.UnaryHandler) (any, error) {
 		return nil, err
 	}
 	if _, err := fault.strike(c.ctx, true); err != nil {
+		if c.Method == "CreateVolume" && refuses(status.Code(err)) {
+			d.backend.deceive(c)
+		}
 		return nil, err
 	}
 	return response, nil

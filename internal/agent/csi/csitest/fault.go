@@ -199,8 +199,9 @@ func (f *Fault) count(by int) {
 }
 
 // Deceived has the ids of the volumes about which callers were told that a
-// controller call was done that was not. Of node calls they can see themselves
-// what was done.
+// controller call was done that was not, that one was refused that made them,
+// or that they are not there. Of node calls callers can see themselves what was
+// done.
 func (b *Backend) Deceived() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -251,4 +252,16 @@ func (b *Backend) deceive(c *call) {
 		defer b.mu.Unlock()
 		b.deceived[c.Volume] = true
 	}
+}
+
+// refuses reports whether a code says that a call was refused for good, and
+// made nothing.
+func refuses(c codes.Code) bool {
+	switch c {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.ResourceExhausted,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.Unauthenticated:
+		return true
+	case codes.OK, codes.Canceled, codes.Unknown, codes.DeadlineExceeded, codes.Aborted, codes.Internal, codes.Unavailable, codes.DataLoss:
+	}
+	return false
 }
