@@ -42,7 +42,7 @@ func (c *Cluster) AwaitRest(limit time.Duration) {
 			c.TB.Errorf("the cluster waits for %+v", status.Waits)
 			c.TB.Fatalf("not at rest within %s:\n%s", limit, strings.Join(found, "\n"))
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 	}
 }
 
