@@ -140,10 +140,11 @@ type ScheduleStatus struct {
 	// Last is the time that the last snapshot was made for, Snapshot its id.
 	Last     time.Time  `json:"last,omitzero"`
 	Snapshot SnapshotID `json:"snapshot,omitempty"`
-	// Missed counts the times that passed without a snapshot of their own since
-	// the last one was made, or right before it, and Reason says why.
-	Missed int    `json:"missed,omitempty"`
-	Reason string `json:"reason,omitempty"`
+	// Missed is for how many earlier times the last snapshot stands too, and
+	// Skipped how many have passed since without a snapshot. Reason says why.
+	Missed  int    `json:"missed,omitempty"`
+	Skipped int    `json:"skipped,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 	// Excess: there may be more snapshots than are to stay.
 	Excess bool `json:"excess,omitempty"` // ReportFacts, ApplyVolume; ScheduleSnapshots
 }

@@ -178,11 +178,20 @@ func Busy(v state.View, op *api.Operation) api.OperationID {
 		return ""
 	}
 	other := vol.Status.Operation
-	if other == op.ID || op.Kind != api.OperationSnapshot && other.Kind() != api.OperationSnapshot {
-		other = ""
+	if other != "" && other != op.ID && Exclude(op.Kind, other.Kind()) {
+		if call := v.Operation(other); !Changes(other.Kind()) || call != nil && call.Status.State == api.OperationAssigned {
+			return other
+		}
 	}
-	if other != "" || op.Kind != api.OperationSnapshot {
-		return other
+	if Changes(other.Kind()) {
+		// The volume's slot is that of a change which may wait for long, and does not
+		// say whether a snapshot is being made.
+		if call := snapshotting(v, vol, op.ID); call != "" {
+			return call
+		}
+	}
+	if op.Kind != api.OperationSnapshot {
+		return ""
 	}
 	for pub := range v.VolumePublications(op.Namespace, op.VolumeID) {
 		if call := v.Operation(pub.Status.Operation); call != nil && call.Status.State == api.OperationAssigned {
@@ -190,6 +199,26 @@ func Busy(v state.View, op *api.Operation) api.OperationID {
 		}
 	}
 	return ""
+}
+
+// snapshotting is the call, other than one's own, that an agent has and that
+// makes a snapshot of the volume, or "".
+func snapshotting(v state.View, vol *api.Volume, own api.OperationID) api.OperationID {
+	for s := range v.VolumeSnapshots(vol.Namespace, vol.ID) {
+		call := v.Operation(s.Status.Operation)
+		if call != nil && call.ID != own && call.Kind == api.OperationSnapshot && call.Status.State == api.OperationAssigned {
+			return call.ID
+		}
+	}
+	return ""
+}
+
+// Exclude reports whether calls of two kinds cannot be under way together for
+// one volume, because one of them makes a snapshot of it. The other rules are
+// kept when operations are opened. A deletion of a snapshot concerns no volume.
+func Exclude(a, b api.OperationKind) bool {
+	return a != api.OperationDeleteSnapshot && b != api.OperationDeleteSnapshot &&
+		(a == api.OperationSnapshot || b == api.OperationSnapshot)
 }
 
 // usedOnNode reports whether the node may have the volume staged or mounted:
@@ -300,7 +329,7 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	next.Status.Assigned = tx.Now()
 	next.Status.Deadline = tx.Now().Add(time.Duration(c.Limit))
 	next.Status.Next = time.Time{}
-	next.Status.Secrets = tx.VolumeSecrets(op.Namespace, op.VolumeID) != nil
+	next.Status.Secrets = tx.VolumeSecrets(op.Namespace, op.VolumeID) != nil && ofVolume(tx, op)
 	tx.PutOperation(&next)
 	tx.Touch(c.Executor)
 	if pub := publicationOf(tx, op); pub != nil && changesOutcome(op.Kind) && pub.Status.Outcome != api.OutcomeUncertain {
@@ -314,6 +343,16 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 		tx.PutVolume(&changed)
 	}
 	return nil
+}
+
+// ofVolume reports whether an operation is for the volume that has the id now: a
+// snapshot outlives its volume, and another's secrets are not its.
+func ofVolume(tx *state.Tx, op *api.Operation) bool {
+	if op.Kind.Subject() != api.SubjectSnapshot {
+		return true
+	}
+	snap, vol := tx.Snapshot(op.Namespace, op.SnapshotID), tx.Volume(op.Namespace, op.VolumeID)
+	return snap != nil && vol != nil && snap.VolumeUID == vol.UID
 }
 
 // changesOutcome reports whether calls of the kind attach or detach.

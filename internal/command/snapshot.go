@@ -30,7 +30,7 @@ func (c *CreateSnapshot) Validate() error {
 	var p api.Problems
 	p.Name("namespace", string(c.Namespace))
 	p.Name("id", string(c.ID))
-	p.Name("volume_id", string(c.VolumeID))
+	p.VolumeID("volume_id", string(c.VolumeID))
 	if c.UID == "" {
 		p.Add("uid", "is missing", "give the snapshot one")
 	}
@@ -222,7 +222,8 @@ type ScheduleSnapshots struct {
 	// time that it is for.
 	Snapshot api.SnapshotID `json:"snapshot,omitempty"`
 	Due      time.Time      `json:"due,omitzero"`
-	// Missed is how many more times passed without a snapshot, and Reason why.
+	// Missed is how many other times the snapshot stands for; without one, how
+	// many pass without a snapshot. Reason says why.
 	Missed int    `json:"missed,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
@@ -256,9 +257,10 @@ func (c *ScheduleSnapshots) Apply(tx *state.Tx) error {
 	status.Next, status.Excess = c.Next, false
 	switch {
 	case c.Snapshot != "":
-		status.Last, status.Snapshot, status.Missed, status.Reason = c.Due, c.Snapshot, c.Missed, c.Reason
+		status.Last, status.Snapshot = c.Due, c.Snapshot
+		status.Missed, status.Skipped, status.Reason = c.Missed, 0, c.Reason
 	case c.Missed > 0:
-		status.Missed += c.Missed
+		status.Skipped += c.Missed
 		status.Reason = c.Reason
 	}
 	next.Status.Schedule = &status

@@ -112,7 +112,7 @@ func rescheduled(old *api.Volume, schedule *api.SnapshotSchedule) *api.ScheduleS
 	}
 	next := *was
 	if s := old.Spec.SnapshotSchedule; s == nil || s.Cron != schedule.Cron {
-		next.Next, next.Missed, next.Reason = time.Time{}, 0, ""
+		next.Next, next.Skipped = time.Time{}, 0
 	}
 	next.Excess = true
 	return &next

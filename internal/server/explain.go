@@ -10,6 +10,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
+	"github.com/berth-dev/berth/internal/controller/snapshotter"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
 	"github.com/berth-dev/berth/internal/state"
 )
@@ -23,6 +24,11 @@ type explainer struct {
 // Volume says what a volume, its operations and its attachments wait for.
 func (e explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 	waits := ask(v, provisioner.Controller{}, provisioner.Key(vol.Namespace, vol.ID))
+	for s := range v.VolumeSnapshots(vol.Namespace, vol.ID) {
+		if s.Status.State == api.SnapshotCreating || s.Status.State == api.SnapshotDeleting {
+			waits = append(waits, ask(v, snapshotter.Controller{}, snapshotter.Key(s.Namespace, s.ID))...)
+		}
+	}
 	for op := range v.VolumeOperations(vol.Namespace, vol.ID) {
 		waits = append(waits, e.operation(v, op)...)
 	}
@@ -33,6 +39,15 @@ func (e explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 			last = k
 		}
 		waits = append(waits, onNode(v, a)...)
+	}
+	return waits
+}
+
+// Snapshot says what a snapshot and its operations wait for.
+func (e explainer) Snapshot(v state.View, s *api.Snapshot) []api.Wait {
+	waits := ask(v, snapshotter.Controller{}, snapshotter.Key(s.Namespace, s.ID))
+	if op := v.Operation(s.Status.Operation); op != nil {
+		waits = append(waits, e.operation(v, op)...)
 	}
 	return waits
 }
@@ -152,6 +167,9 @@ func (e explainer) Everything(v state.View) []api.Wait {
 	waits := recovery(v)
 	for vol := range v.UnsettledVolumes() {
 		waits = append(waits, ask(v, provisioner.Controller{}, provisioner.Key(vol.Namespace, vol.ID))...)
+	}
+	for s := range v.UnsettledSnapshots() {
+		waits = append(waits, ask(v, snapshotter.Controller{}, snapshotter.Key(s.Namespace, s.ID))...)
 	}
 	for op := range v.WaitingOperations() {
 		waits = append(waits, e.operation(v, op)...)

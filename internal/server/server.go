@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
+	"github.com/berth-dev/berth/internal/controller/snapshotter"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
 	"github.com/berth-dev/berth/internal/feed"
 	"github.com/berth-dev/berth/internal/keyring"
@@ -131,6 +132,7 @@ func controllers(cfg Config) []controller.Controller {
 		dispatcher.New(cfg.Calls),
 		provisioner.Controller{},
 		volumewatcher.Controller{},
+		snapshotter.Controller{},
 		collector.New(cfg.Keep),
 	}
 }

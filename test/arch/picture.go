@@ -78,6 +78,7 @@ func Picture() []Row {
 		{Path: "internal/controller/dispatcher", Columns: Servers, Level: 3},
 		{Path: "internal/controller/provisioner", Columns: Servers, Level: 3},
 		{Path: "internal/controller/scheduler", Columns: Servers, Level: 3},
+		{Path: "internal/controller/snapshotter", Columns: Servers, Level: 3},
 		{Path: "internal/controller/volumewatcher", Columns: Servers, Level: 3},
 		{Path: "internal/server/carrier", Columns: Servers, Level: 2},
 		{Path: "internal/server/inquiry", Columns: Servers, Level: 2, Arrows: []string{"internal/server/carrier"}},

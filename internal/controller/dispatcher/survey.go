@@ -75,12 +75,17 @@ func (s *survey) note(op *api.Operation, node api.NodeID, slow bool) {
 // take notes a call that is assigned now.
 func (s *survey) take(op *api.Operation, node api.NodeID) {
 	s.note(op, node, false)
-	s.taken[volumeOf(op)] = op
+	if op.Kind != api.OperationDeleteSnapshot {
+		s.taken[volumeOf(op)] = op
+	}
 }
 
 // blocked says which other call for the same volume is in the way of an
 // operation's: one that is under way, or one that is assigned in this pass.
 func (s *survey) blocked(op *api.Operation) string {
+	if op.Kind == api.OperationDeleteSnapshot {
+		return "" // it is for no volume
+	}
 	if other := s.taken[volumeOf(op)]; other != nil && (alone(op) || alone(other)) {
 		return fmt.Sprintf("waits for operation %s", other.ID)
 	}
@@ -136,7 +141,11 @@ func (s *survey) place(op *api.Operation) (api.NodeID, string) {
 // own plugin only that node can make.
 func (s *survey) executors(op *api.Operation) ([]api.NodeID, string) {
 	if op.Kind != api.OperationNodeExpand {
-		return s.plugin.Executors(s.near(op), op.NodeID, func(id api.NodeID) bool { return s.ready[id] })
+		nodes, reason := s.plugin.Executors(s.near(op), op.NodeID, func(id api.NodeID) bool { return s.ready[id] })
+		if op.Kind == api.OperationSnapshot && len(nodes) > 0 && !s.knows(nodes, s.near(op)) {
+			return nil, fmt.Sprintf("no node from which volume %s can be reached has a healthy controller instance of plugin %s that is ready", op.VolumeID, op.PluginID)
+		}
+		return nodes, reason
 	}
 	i := fit.NodeInstance(slices.Collect(s.v.NodePlugin(op.NodeID, op.PluginID)))
 	switch {
@@ -150,10 +159,32 @@ func (s *survey) executors(op *api.Operation) ([]api.NodeID, string) {
 	return []api.NodeID{op.NodeID}, ""
 }
 
+// knows reports whether the controllers on some nodes know the volumes of a
+// place. Where controllers run on the nodes that reach the place, others may
+// not, and their NOT_FOUND would be an end.
+func (s *survey) knows(nodes []api.NodeID, near []api.Topology) bool {
+	local := false
+	for i := range s.v.Instances(s.plugin.ID) {
+		if len(near) == 0 || !i.ServesController() || !i.ServesNode() || !fit.Reachable(near, i.Topology) {
+			continue
+		}
+		if slices.Contains(nodes, i.NodeID) {
+			return true
+		}
+		local = true
+	}
+	return !local
+}
+
 // near is where the operation's volume is, or is to be.
 func (s *survey) near(op *api.Operation) []api.Topology {
 	if r := op.Request.Create; r != nil && r.TopologyRequest != nil {
 		return r.TopologyRequest.Required
+	}
+	if op.SnapshotID != "" {
+		if snap := s.v.Quiet().Snapshot(op.Namespace, op.SnapshotID); snap != nil {
+			return snap.Status.AccessibleTopology
+		}
 	}
 	if vol := s.v.Quiet().Volume(op.Namespace, op.VolumeID); vol != nil {
 		return vol.Status.AccessibleTopology

@@ -88,7 +88,7 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		p.Wait(subject, plugin.CannotModify()+"; take mutable_parameters out of its file", vol.ModifyTime, time.Time{})
 		return p
 	}
-	clone, why := source(v, vol, plugin)
+	content, why := source(v, vol, plugin)
 	if why != "" {
 		p.Wait(subject, why, vol.ModifyTime, time.Time{})
 		return p
@@ -101,54 +101,32 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		Version:       vol.Version,
 		Request: api.OperationRequest{Create: &api.CreateRequest{
 			Name:              fit.CSIName(vol.UID),
-			CapacityMin:       vol.Spec.CapacityMin,
+			CapacityMin:       capacity(&vol.Spec, content),
 			CapacityMax:       vol.Spec.CapacityMax,
 			Capabilities:      vol.Spec.Capabilities,
 			MountOptions:      vol.Spec.MountOptions,
 			Parameters:        vol.Spec.Parameters,
 			MutableParameters: vol.Spec.MutableParameters,
-			TopologyRequest:   topology(v, vol, plugin),
-			SnapshotID:        vol.Spec.SnapshotID,
-			CloneID:           clone,
+			TopologyRequest:   topology(v, vol, plugin, content),
+			SnapshotID:        content.snapshot,
+			CloneID:           content.clone,
 		}},
 	})
 	return p
 }
 
-// source is the plugin's id of the volume that the new one is to be a copy of,
-// if it is, and why a volume with content cannot be made yet.
-func source(v state.View, vol *api.Volume, plugin fit.Plugin) (clone, why string) {
-	s := &vol.Spec
-	cannot := func(what, capability string) string {
-		return fmt.Sprintf("plugin %s cannot make a volume from %s: no controller instance of it has the capability %s", s.PluginID, what, capability)
-	}
-	switch {
-	case s.SnapshotID != "" && !plugin.Can(api.CapCreateDeleteSnapshot):
-		return "", cannot("a snapshot", api.CapCreateDeleteSnapshot)
-	case s.CloneID == "":
-		return "", ""
-	case !plugin.Can(api.CapCloneVolume):
-		return "", cannot("another volume", api.CapCloneVolume)
-	}
-	original := v.Volume(vol.Namespace, api.VolumeID(s.CloneID))
-	switch {
-	case original == nil || original.Spec.PluginID != s.PluginID || original.ID == vol.ID:
-		return s.CloneID, "" // the plugin's own id
-	case original.Status.State != api.VolumeReady:
-		return "", fmt.Sprintf("volume %s, of which it is to be a copy, is %s", original.ID, original.Status.State)
-	}
-	return original.Status.ExternalID, ""
-}
-
-// topology is where the volume must be reachable: as its user asks, else from
-// the nodes that run the plugin (CSI spec, TopologyRequirement). Plugins
+// topology is where the volume must be reachable: as its user asks, else where
+// its snapshot is, else from the nodes that run the plugin (CSI spec, TopologyRequirement). Plugins
 // without topology get no request: an empty one breaks some of them.
-func topology(v state.View, vol *api.Volume, plugin fit.Plugin) *api.TopologyRequest {
+func topology(v state.View, vol *api.Volume, plugin fit.Plugin, c content) *api.TopologyRequest {
 	if !plugin.HasTopology() {
 		return nil
 	}
 	if vol.Spec.TopologyRequest != nil {
 		return vol.Spec.TopologyRequest
+	}
+	if c.of != nil && len(c.of.Status.AccessibleTopology) > 0 {
+		return &api.TopologyRequest{Required: c.of.Status.AccessibleTopology}
 	}
 	quiet := v.Quiet()
 	requisite := plugin.Topologies(func(id api.NodeID) bool {
@@ -170,11 +148,15 @@ func remove(v state.View, vol *api.Volume) (p controller.Plan) {
 			p.Add(&command.CancelOperation{ID: op.ID, Version: op.Version, Reason: "the volume is to be deleted"})
 			return p
 		}
-		p.Wait(subject, fmt.Sprintf("waits for operation %s", op.ID), vol.ModifyTime, time.Time{})
+		p.Wait(subject, fmt.Sprintf("waits for operation %s", op.ID)+dependants(v, vol, op), vol.ModifyTime, time.Time{})
 		return p
 	}
 	for pub := range v.VolumePublications(vol.Namespace, vol.ID) {
 		p.Wait(subject, fmt.Sprintf("is still published to node %s", pub.NodeID), pub.ModifyTime, time.Time{})
+		return p
+	}
+	if why := snapshots(v, vol); why != "" {
+		p.Wait(subject, why, vol.ModifyTime, time.Time{})
 		return p
 	}
 	if vol.Status.ExternalID == "" || vol.Retained() {
