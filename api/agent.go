@@ -174,6 +174,19 @@ type OperationFact struct {
 	Message  string          `json:"message,omitempty"`
 	Duration Duration        `json:"duration,omitempty"`
 	Result   OperationResult `json:"result,omitzero"`
+	// Seen is what the plugin said of the volume after the call, where the agent
+	// asked because the answer leaves a question, and the plugin can say.
+	Seen *VolumeSeen `json:"seen,omitempty"`
+}
+
+// VolumeSeen is a volume as its plugin describes it.
+type VolumeSeen struct {
+	// Gone: the provider does not have the volume.
+	Gone bool `json:"gone,omitempty"`
+	// Nodes are the external ids of the nodes that it is published to, if
+	// NodesKnown: some plugins do not say.
+	NodesKnown bool     `json:"nodes_known,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"`
 }
 
 // Reported is the answer to a Report.

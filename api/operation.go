@@ -176,6 +176,9 @@ type PublishRequest struct {
 type UnpublishRequest struct {
 	ExternalID     string `json:"external_id"`
 	ExternalNodeID string `json:"external_node_id"`
+	// ReadBack: an earlier publish got no answer, so what comes of this call is
+	// read back where the plugin can.
+	ReadBack bool `json:"read_back,omitempty"`
 }
 
 // ExpandRequest is ControllerExpandVolume's. Sizes are in bytes; a maximum of 0
@@ -280,6 +283,10 @@ type OperationResult struct {
 	Context            map[string]string `json:"context,omitempty"`
 	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"`
 	PublishContext     map[string]string `json:"publish_context,omitempty"`
+	// SnapshotID or CloneID is the content that a new volume began as, by the
+	// plugin's word (CSI spec, Volume.content_source).
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	CloneID    string `json:"clone_id,omitempty"`
 	// NodeExpansionRequired is ControllerExpandVolume's: the node has to grow the
 	// file system, too.
 	NodeExpansionRequired bool            `json:"node_expansion_required,omitempty"`

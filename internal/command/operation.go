@@ -395,7 +395,7 @@ func (c *CancelOperation) Apply(tx *state.Tx) error {
 	if c.Abandon && !CanBeAbandoned(op.Kind) {
 		return conflict("operation %s undoes something; it goes on until that is done", c.ID)
 	}
-	if makes(op.Kind) && op.Status.Uncertain && !cut(tx, op) && !c.Abandon {
+	if fit.Makes(op.Kind) && op.Status.Uncertain && !cut(tx, op) && !c.Abandon {
 		return conflict("operation %s may have made something; it goes on until that is known", c.ID)
 	}
 	if vol := tx.Volume(op.Namespace, op.VolumeID); Changes(op.Kind) && op.Status.Uncertain && !c.Abandon && vol != nil && vol.Desired == api.Present {
@@ -428,12 +428,6 @@ func Lingering(op *api.Operation) time.Time {
 	return fit.Lingers(op.Status.Code, op.Status.Deadline, op.ModifyTime)
 }
 
-// makes reports whether calls of the kind make something that would be lost if
-// nobody knew of it.
-func makes(kind api.OperationKind) bool {
-	return kind == api.OperationCreate || kind == api.OperationSnapshot
-}
-
 // cut reports whether what a snapshot operation makes is known already.
 func cut(tx *state.Tx, op *api.Operation) bool {
 	if op.Kind != api.OperationSnapshot {
@@ -458,7 +452,7 @@ func abandonedSnapshot(tx *state.Tx, op *api.Operation, reason string) {
 // up: what undoes something goes on, since giving up would leak what it was to
 // undo.
 func CanBeAbandoned(kind api.OperationKind) bool {
-	return makes(kind) || kind == api.OperationNodeExpand || Changes(kind)
+	return fit.Makes(kind) || kind == api.OperationNodeExpand || Changes(kind)
 }
 
 // abandoned leaves what an operation was about to its user, as it is.

@@ -224,12 +224,9 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 	if op == nil || op.Status.State != api.OperationAssigned || op.Status.Executor != node || op.Status.Attempt != f.Attempt {
 		return
 	}
-	verdict := fit.Judge(op.Kind, f.Code)
-	if f.NotSent {
-		verdict = fit.Verdict{Certain: true, Retry: true}
-	}
+	verdict, message := judge(tx, op, f)
 	next := *op
-	next.Status.Code, next.Status.Message, next.Status.Duration = f.Code, f.Message, f.Duration
+	next.Status.Code, next.Status.Message, next.Status.Duration = f.Code, message, f.Duration
 	if !verdict.Certain {
 		next.Status.Uncertain = true
 	}
@@ -241,12 +238,13 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 	case verdict.Done:
 		next.Status.State = api.OperationSucceeded
 		next.Status.Ended = tx.Now()
-	case verdict.Retry, next.Status.Uncertain && makes(op.Kind) && !cut(tx, op):
+	case verdict.Retry, next.Status.Uncertain && f.Code != "OK" && fit.Makes(op.Kind) && !cut(tx, op):
 		// That this attempt was refused does not say that an earlier one made
 		// nothing: to give up would be to lose what it may have made.
 		next.Status.State = api.OperationWaiting
 		next.Status.Failures++
 		next.Status.Next = tx.Now().Add(fit.Backoff(string(op.ID), next.Status.Failures))
+		elsewhere(&next)
 	default:
 		next.Status.State = api.OperationFailed
 		next.Status.Failures++
@@ -255,6 +253,23 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 	tx.PutOperation(&next)
 	tx.Touch(node)
 	applyOutcome(tx, &next, f, verdict)
+	if next.Status.State == api.OperationSucceeded {
+		hasten(tx, &next)
+	}
+}
+
+// elsewhere has a create prefer another topology, after a plugin had no room in
+// the one that it tried. The request is frozen all the same from the first
+// attempt whose effect is not known.
+func elsewhere(op *api.Operation) {
+	if op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || op.Request.Create == nil {
+		return
+	}
+	if t := fit.Elsewhere(op.Request.Create.TopologyRequest); t != nil {
+		request := *op.Request.Create
+		request.TopologyRequest = t
+		op.Request.Create = &request
+	}
 }
 
 // applyOutcome changes what the operation was about.
@@ -300,6 +315,12 @@ func created(tx *state.Tx, op *api.Operation, r *api.OperationResult) {
 	case api.OperationFailed:
 		next.Status.Operation = ""
 		next.Status.Reason = op.Status.Code + ": " + op.Status.Message
+		if r.ExternalID != "" {
+			// It is there, and is not as was asked for: not forgotten.
+			next.Status.ExternalID, next.Status.Capacity, next.Status.Context = r.ExternalID, r.Capacity, r.Context
+			next.Status.AccessibleTopology = r.AccessibleTopology
+			next.Status.Reason = op.Status.Message
+		}
 		if vol.Desired == api.Present {
 			next.Status.State = api.VolumeFailed
 		}
@@ -352,6 +373,10 @@ func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fi
 		next.Status.Operation = ""
 		next.Status.Outcome = api.OutcomeDetached
 		next.Status.PublishContext = nil
+	case op.Status.State == api.OperationFailed && f.Seen != nil:
+		// It is attached under another name of the node: that is to be undone.
+		next.Status.Operation = ""
+		next.Status.ExternalNodeID = otherName(tx, op, f.Seen.Nodes)
 	default:
 		// The provider may have it attached or not: it stays uncertain, and
 		// the operation goes on.

@@ -79,12 +79,21 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 	case same && old.Status.State != api.VolumeFailed:
 		again(tx, &next)
 	case old.Status.State == api.VolumeFailed:
-		// Nothing was made: the changed spec is a new try.
+		// Nothing was made, or what was made is not as asked for: the changed spec
+		// is a new try, under the same name at the plugin.
 		if err := c.alone(tx); err != nil {
 			return err
 		}
+		made := !old.Spec.Registered() && old.Status.ExternalID != ""
+		if made && (c.Spec.Registered() || c.Spec.PluginID != old.Spec.PluginID) {
+			return conflict("plugin %s has made volume %s as %q, not as asked for; delete it before it is to be another one",
+				old.Spec.PluginID, c.ID, old.Status.ExternalID)
+		}
 		next.Spec = c.Spec
 		next.Status = begin(tx, &c.Spec)
+		if made {
+			next.Status.ExternalID = old.Status.ExternalID
+		}
 	case old.Status.State == api.VolumeCreating:
 		return conflict("volume %s is being created from an earlier spec; wait, or delete it", c.ID)
 	default:
@@ -141,6 +150,7 @@ func (c *ApplyVolume) putSecrets(tx *state.Tx) []string {
 	}
 	next.SealedSecrets = *c.Secrets
 	tx.PutVolumeSecrets(next)
+	hastenVolume(tx, c.Namespace, c.ID, "PERMISSION_DENIED", "UNAUTHENTICATED")
 	return c.Secrets.Names
 }
 

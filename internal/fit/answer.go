@@ -50,6 +50,15 @@ func Read(kind api.OperationKind, code string) Answer {
 // call was never sent.
 func Last(op *api.Operation) Answer {
 	a := Read(op.Kind, op.Status.Code)
+	if a.Done && !a.Agreed && op.Status.State != api.OperationSucceeded {
+		a.Verdict = Verdict{Certain: op.Status.State == api.OperationFailed, Retry: op.Status.State != api.OperationFailed}
+		a.Says = "The plugin says that it is done, and it is not as was asked for."
+		if op.Kind == api.OperationSnapshot {
+			a.Says = "The snapshot is cut, and the provider still works on it."
+		}
+		a.Then = calls[op.Kind].then(a.Verdict)
+		return a
+	}
 	if !a.Certain && !op.Status.Uncertain {
 		a.Verdict = Verdict{Certain: true, Retry: true}
 		a.Says = "The call was not made."

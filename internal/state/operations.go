@@ -15,6 +15,7 @@ const (
 	operationsExecutor = "executor"
 	operationsCalls    = "calls"
 	operationsVolumes  = "volumes"
+	operationsNoRoom   = "exhausted"
 	operationsEnded    = "ended"
 	operationsVolume   = "volume"
 )
@@ -42,6 +43,14 @@ func operationsTable() definition {
 				return nil
 			}
 			return key(string(o.Namespace), string(o.VolumeID), timePart(o.Place()), string(o.ID))
+		}),
+		unique(operationsNoRoom, func(o *api.Operation) []byte {
+			open := o.Status.State == api.OperationWaiting && (o.Kind == api.OperationCreate || o.Kind == api.OperationPublish)
+			given := o.Status.State == api.OperationCancelled && o.Kind == api.OperationPublish
+			if o.Status.Code != "RESOURCE_EXHAUSTED" || !open && !given {
+				return nil
+			}
+			return key(string(o.PluginID), string(o.NodeID), string(o.ID))
 		}),
 		unique(operationsCalls, func(o *api.Operation) []byte {
 			if o.Status.State != api.OperationAssigned {
@@ -155,6 +164,13 @@ func (v View) NextTry(plugin api.PluginID, now time.Time) time.Time {
 // Calls yields the operations whose calls to a plugin are with agents.
 func (v View) Calls(plugin api.PluginID) iter.Seq[*api.Operation] {
 	return rows[api.Operation](v, tableOperations, operationsCalls, key(string(plugin)))
+}
+
+// Exhausted yields the operations that were refused last for want of room: to
+// publish to a node, those that were given up since included; without a node,
+// to create.
+func (v View) Exhausted(plugin api.PluginID, node api.NodeID) iter.Seq[*api.Operation] {
+	return rows[api.Operation](v, tableOperations, operationsNoRoom, key(string(plugin), string(node)))
 }
 
 // LastPlace is the last of the open operations on a volume in its plugin's

@@ -39,25 +39,26 @@ func TestCreateVolume_Answer(t *testing.T) {
 
 // A plugin that makes an empty volume where a copy was asked for would be taken
 // for one that has lost the data.
-func TestCreateVolume_AnswerWithoutTheContentThatWasAskedFor(t *testing.T) {
+func TestCreateVolume_TellsTheContentOfTheVolume(t *testing.T) {
 	t.Parallel()
-	other := &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{
+	snapshot := &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Snapshot{
 		Snapshot: &spec.VolumeContentSource_SnapshotSource{SnapshotId: "other"},
 	}}
+	volume := &spec.VolumeContentSource{Type: &spec.VolumeContentSource_Volume{
+		Volume: &spec.VolumeContentSource_VolumeSource{VolumeId: "vol-1"},
+	}}
 	for _, test := range []struct {
-		request api.CreateRequest
-		answer  *spec.VolumeContentSource
-		want    string
+		answer *spec.VolumeContentSource
+		want   api.OperationResult
 	}{
-		{api.CreateRequest{SnapshotID: "snap-1"}, nil, "missing"},
-		{api.CreateRequest{SnapshotID: "snap-1"}, other, `snapshot "other"`},
-		{api.CreateRequest{CloneID: "vol-1"}, other, `snapshot "other"`},
+		{nil, api.OperationResult{ExternalID: "v"}},
+		{snapshot, api.OperationResult{ExternalID: "v", SnapshotID: "other"}},
+		{volume, api.OperationResult{ExternalID: "v", CloneID: "vol-1"}},
 	} {
 		c := serve(t, always(t, &spec.CreateVolumeResponse{Volume: &spec.Volume{VolumeId: "v", ContentSource: test.answer}}))
-		_, err := c.CreateVolume(t.Context(), test.request)
-		want := "CreateVolume: INTERNAL: the volume was made without the content that was asked for: content_source is " + test.want
-		if err == nil || !strings.Contains(err.Error(), want[len("CreateVolume: INTERNAL: "):]) || csi.CodeOf(err) != csi.CodeInternal {
-			t.Errorf("%v, want %s", err, want)
+		got, err := c.CreateVolume(t.Context(), api.CreateRequest{SnapshotID: "snap-1"})
+		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
 	}
 }

@@ -143,16 +143,13 @@ func (e *Executor) Run(ctx context.Context) error {
 // nobody knows, and the call is made again.
 func (e *Executor) execute(ctx context.Context, op *api.Operation) {
 	began := time.Now()
-	limit := op.Status.Deadline.Sub(op.Status.Assigned)
-	bounded, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	result, err := e.call(bounded, op)
-	if ctx.Err() != nil {
+	result, seen, err := e.make(ctx, op)
+	if ctx.Err() != nil || errors.Is(err, errTakenBack) {
 		return
 	}
 	fact := api.OperationFact{
 		ID: op.ID, Attempt: op.Status.Attempt,
-		Code: csi.CodeOf(err), Duration: api.Duration(time.Since(began)), Result: result,
+		Code: csi.CodeOf(err), Duration: api.Duration(time.Since(began)), Result: result, Seen: seen,
 	}
 	if err != nil {
 		fact.Message = err.Error()
@@ -180,22 +177,52 @@ func (e *Executor) answer(op *api.Operation, f api.OperationFact) {
 	}
 }
 
-func (e *Executor) call(ctx context.Context, op *api.Operation) (api.OperationResult, error) {
-	var none api.OperationResult
+// asked reports whether the attempt is still assigned. One that is not, and was
+// not sent, is not sent: nobody would hear of it. One that was sent is left to
+// end, whatever becomes of its assignment: to cancel it undoes nothing.
+func (e *Executor) asked(op *api.Operation) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.known[attempt{op.ID, op.Status.Attempt}] == op
+}
+
+// errTakenBack: nobody asks for the attempt any more.
+var errTakenBack = errors.New("the attempt was taken back")
+
+// make makes the call, and reads its result back where that says more.
+func (e *Executor) make(ctx context.Context, op *api.Operation) (result api.OperationResult, seen *api.VolumeSeen, err error) {
+	bounded, cancel := context.WithTimeout(ctx, op.Status.Deadline.Sub(op.Status.Assigned))
+	defer cancel()
 	if op.Kind == api.OperationNodeExpand && op.Request.NodeExpand != nil && e.volumes != nil {
-		return e.volumes.Expand(ctx, op)
+		result, err = e.volumes.Expand(bounded, op)
+		return result, nil, err
 	}
+	client, err := e.client(bounded, op)
+	switch {
+	case err != nil:
+		return result, nil, err
+	case !e.asked(op):
+		return result, nil, errTakenBack
+	}
+	result, err = call(bounded, client, op)
+	return result, e.readBack(ctx, client, op, err), err
+}
+
+// client is the plugin's, with the secrets that the call takes.
+func (e *Executor) client(ctx context.Context, op *api.Operation) (*csi.Client, error) {
 	client, err := e.plugins.Controller(op.PluginID)
+	if err != nil || !op.Status.Secrets {
+		return client, err
+	}
+	secrets, err := e.secrets.Secrets(ctx, op.Namespace, op.VolumeID)
 	if err != nil {
-		return none, err
+		return nil, api.Errorf(api.CodeUnavailable, "ask for the volume's secrets: %s", err)
 	}
-	if op.Status.Secrets {
-		secrets, err := e.secrets.Secrets(ctx, op.Namespace, op.VolumeID)
-		if err != nil {
-			return none, api.Errorf(api.CodeUnavailable, "ask for the volume's secrets: %s", err)
-		}
-		client = client.WithSecrets(secrets)
-	}
+	return client.WithSecrets(secrets), nil
+}
+
+func call(ctx context.Context, client *csi.Client, op *api.Operation) (api.OperationResult, error) {
+	var none api.OperationResult
 	r := op.Request
 	switch {
 	case op.Kind == api.OperationCreate && r.Create != nil:

@@ -26,7 +26,8 @@ type world struct {
 	t       *testing.T
 	backend *csitest.Backend
 	client  *csi.Client
-	absent  error // why there is no client
+	absent  error  // why there is no client
+	before  func() // is called when secrets are asked for
 
 	mu        sync.Mutex // guards below
 	facts     map[string]api.OperationFact
@@ -86,7 +87,7 @@ func bubble(t *testing.T, f func(w *world, e *operation.Executor, end func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, facts: map[string]api.OperationFact{}}
-		w.backend = csitest.NewBackend(csitest.Options{Attach: true, Snapshot: true, SnapshotWork: 1})
+		w.backend = csitest.NewBackend(csitest.Options{Attach: true, GetVolume: true, Snapshot: true, SnapshotWork: 1})
 		d := w.backend.Node(csitest.Node{ID: "i-1"})
 		stop := d.Start(t)
 		defer stop()
@@ -382,6 +383,9 @@ const passphrase = "correct horse battery staple"
 
 // Secrets implements operation.Secrets.
 func (w *world) Secrets(_ context.Context, ns api.NamespaceID, vol api.VolumeID) (map[string]string, error) {
+	if w.before != nil {
+		w.before()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = append(w.asked, string(ns)+"/"+string(vol))

@@ -48,7 +48,7 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 }
 
 // maxAssigned bounds the operations that one plan assigns.
-const maxAssigned = 64
+const maxAssigned = 256
 
 // Reconcile implements controller.Controller. It reads the calls that are under
 // way, and of the queue only as much as there are slots: operations that wait

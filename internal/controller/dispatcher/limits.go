@@ -24,8 +24,8 @@ type Calls struct {
 
 // Defaults.
 const (
-	DefaultMax        = 512
-	DefaultMaxPerNode = 128
+	DefaultMax        = 4096
+	DefaultMaxPerNode = 256
 	DefaultTimeout    = 2 * time.Minute
 	DefaultSlow       = 15 * time.Second
 )

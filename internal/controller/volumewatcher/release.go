@@ -40,6 +40,7 @@ func (p *pass) unpublish(waiting []*api.Attachment) {
 	p.open(api.OperationUnpublish, api.OperationRequest{Unpublish: &api.UnpublishRequest{
 		ExternalID:     p.vol.Status.ExternalID,
 		ExternalNodeID: p.pub.Status.ExternalNodeID,
+		ReadBack:       !p.pub.Status.Lingers.IsZero(),
 	}})
 }
 
