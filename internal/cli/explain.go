@@ -39,6 +39,13 @@ func (a *app) explainVolume(cmd *cobra.Command, word string) error {
 		a.print("  " + plain(v.Status.Reason))
 		a.print("  change its file and apply it again, or delete it")
 	}
+	if v.Status.State == api.VolumeReady {
+		for _, left := range []struct{ what, text string }{{"expanded", expansion(v.Volume)}, {"modified", modification(v.Volume)}} {
+			if left.text != "" {
+				a.print(plain(fmt.Sprintf("  it is to be %s%s: %s", left.what, withSize(v.Status.Capacity), left.text)))
+			}
+		}
+	}
 	for _, at := range v.Attachments {
 		a.print(plain(fmt.Sprintf("  allocation %s of job %s on node %s holds it as %s: %s, %s%s",
 			at.AllocID.Short(), at.JobID, at.NodeID, at.Name, writes(at), at.Status.State, lasting(at))))

@@ -37,6 +37,8 @@ func usages() map[string][]string {
 		"volume status":           {"berth volume status notes", "berth volume status notes --json"},
 		"volume explain":          {"berth volume explain notes"},
 		"volume delete":           {"berth volume delete notes", "berth volume delete notes --timeout 2m"},
+		"volume expand":           {"berth volume expand notes --capacity-min 20GiB", "berth volume expand notes --capacity-min 20GiB --capacity-max 30GiB --detach"},
+		"volume modify":           {"berth volume modify notes iops=3000 throughput=250"},
 		"volume init":             {"berth volume init"},
 		"event stream":            {"berth event stream", "berth event stream --topic volume:notes --topic job", "berth event stream -n '*' --json | jq .events[].key"},
 		"alloc list":              {"berth alloc list"},

@@ -54,6 +54,12 @@ func arguments(t *testing.T, path string, cmd *cobra.Command) []string {
 			args = append(args, write(t, jobFile)[0])
 		case word == "COUNT", word == "REVISION":
 			args = append(args, "1")
+		case strings.HasPrefix(word, "--"):
+			args = append(args, word)
+		case word == "SIZE":
+			args = append(args, "1GiB")
+		case strings.HasPrefix(word, "KEY=VALUE"):
+			args = append(args, "a=b")
 		default:
 			args = append(args, "x")
 		}

@@ -47,6 +47,8 @@ func (a *app) volumeCommand() *cobra.Command {
 		&cobra.Command{Use: "status ID", Short: "Show a volume, who holds it, what was done, and what it waits for", Args: cobra.ExactArgs(1), RunE: a.showVolume},
 		a.explainCommand("volume", "a volume", a.explainVolume),
 		a.initVolumeCommand(),
+		a.expandVolumeCommand(),
+		a.modifyVolumeCommand(),
 		remove,
 	)
 }
@@ -104,7 +106,8 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		"ID", string(v.ID), "Namespace", string(v.Namespace), "Name", v.Spec.Name,
 		"State", string(v.Status.State), "Reason", v.Status.Reason,
 		"Plugin", string(v.Spec.PluginID), "External ID", v.Status.ExternalID, "Origin", origin(&v.Spec), "Secrets", strings.Join(v.Secrets, ", "),
-		"Capacity", size(v.Status.Capacity), "Capabilities", capabilities(v.Spec.Capabilities),
+		"Capacity", size(v.Status.Capacity), "Expansion", expansion(v.Volume),
+		"Parameters", pairs(v.Status.MutableParameters), "Modification", modification(v.Volume), "Capabilities", capabilities(v.Spec.Capabilities),
 		"Topology", topologies(v.Status.AccessibleTopology), "Age", age(v.CreateTime),
 	)
 	if len(v.Attachments) > 0 {
@@ -123,6 +126,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 			rows = append(rows, []string{string(p.NodeID), attached(p), yes(p.Status.Staged), orDash(p.Status.ExternalNodeID)})
 		}
 		a.table("NODE ATTACHED STAGED EXTERNAL-NODE?1", rows)
+		a.growth(v.Publications)
 	}
 	a.usages(cmd, c, &v)
 	a.operations(v.Operations)

@@ -266,12 +266,11 @@ func (a *app) awaitVolume(ctx context.Context, c *client.Client, ns api.Namespac
 		}
 		switch v.Status.State {
 		case api.VolumeReady:
-			made := ""
-			if v.Status.Capacity > 0 {
-				made = " (" + size(v.Status.Capacity) + ")"
+			done, err := changed(w, &v)
+			if done {
+				w.reached(string(v.Status.State), withSize(v.Status.Capacity)+later(&v))
 			}
-			w.reached(string(v.Status.State), made)
-			return true, nil
+			return done, err
 		case api.VolumeFailed:
 			return false, fmt.Errorf("it could not be created: %s", v.Status.Reason)
 		case api.VolumeDeleting:

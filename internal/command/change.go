@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -37,12 +38,12 @@ func (c *ApplyVolume) resize(tx *state.Tx, p *api.Problems, old, next *api.Volum
 	}
 	if want < from {
 		p.Addf("capacity_min", "put the old value back, or make a new volume and copy the data",
-			"is %d bytes, and the volume was made for %d: volumes grow, and do not shrink", want, from)
+			"is %s, and the volume was made for %s: volumes grow, and do not shrink", fit.Size(want), fit.Size(from))
 		return
 	}
 	if limit > 0 && limit < has && limit != old.Spec.CapacityMax {
 		p.Addf("capacity_max", "give at least that, or remove it",
-			"is %d bytes, and the volume has %d: volumes grow, and do not shrink", limit, has)
+			"is %s, and the volume has %s: volumes grow, and do not shrink", fit.Size(limit), fit.Size(has))
 		return
 	}
 	switch {

@@ -53,6 +53,15 @@ func parseSize(s string) (size int64, wrong string) {
 	return value.Num().Int64(), ""
 }
 
+// Size reads a size in bytes as files have it: "20GiB".
+func Size(s string) (int64, error) {
+	n, wrong := parseSize(s)
+	if wrong != "" {
+		return 0, fmt.Errorf("%s; %s", wrong, sizeMend)
+	}
+	return n, nil
+}
+
 // unitFactor is how many bytes a unit stands for.
 func unitFactor(unit string) (int64, bool) {
 	unit = strings.TrimSuffix(strings.ToLower(unit), "b")

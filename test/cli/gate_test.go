@@ -161,9 +161,15 @@ func (all *gates) change(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // fails is the command that makes the driver answer a call with a code, from
-// now on: fails CreateVolume RESOURCE_EXHAUSTED.
+// now on or as often as is said: fails CreateVolume RESOURCE_EXHAUSTED 2.
 func (all *gates) fails(ts *testscript.TestScript, _ bool, args []string) {
-	all.of(ts).provider.Script(csitest.Rule{Method: args[0], Do: csitest.Fail(args[1], "so says the provider")})
+	rule := csitest.Rule{Method: args[0], Do: csitest.Fail(args[1], "so says the provider")}
+	if len(args) > 2 {
+		n, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		rule.Times = n
+	}
+	all.of(ts).provider.Script(rule)
 }
 
 // during is the command that breaks the connection in the middle of another:

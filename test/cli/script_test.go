@@ -35,7 +35,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("NO_COLOR", "1")
 			tb := env.T().(testing.TB)
-			c, server := serve(tb)
+			c, server := serve(tb, provider(filepath.Base(tb.Name())))
 			g, address := newGate(tb, strings.TrimPrefix(server, "http://"))
 			g.provider = c.Backend
 			all.Store(address, g)
@@ -69,13 +69,24 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// provider is the driver of a script: one whose name begins with expand has
+// volumes that can be changed, and with offline in it only while nobody uses them.
+func provider(script string) csitest.Options {
+	o := csitest.Options{Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"}}
+	if strings.HasPrefix(script, "expand") {
+		o.Expand, o.NodeExpand, o.Modify, o.Largest = true, true, true, 100<<30
+		o.Offline = strings.Contains(script, "offline")
+	}
+	return o
+}
+
 // serve starts a cluster of one node, and returns the address of its API.
-func serve(tb testing.TB) (c *cluster.Cluster, address string) {
+func serve(tb testing.TB, driver csitest.Options) (c *cluster.Cluster, address string) {
 	tb.Helper()
 	var dial cluster.Dialer
 	c = cluster.Start(tb, cluster.Config{
 		Agents:   1,
-		Provider: csitest.Options{Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"}},
+		Provider: driver,
 		Wire: func(next cluster.Dialer) cluster.Dialer {
 			dial = next
 			return next

@@ -90,8 +90,8 @@ func (c *changing) modify(m *api.Modification) {
 func (c *changing) expand(e *api.Expansion) {
 	switch {
 	case e.Refused != "":
-		c.wait(e.Since, "keeps its size: the expansion was refused with %s; ask for another size, or put the old one back (capacity_min of %d bytes), and apply it again",
-			e.Refused, e.From)
+		c.wait(e.Since, "keeps its size: the expansion was refused with %s; ask for another size, or put the old one back (capacity_min of %s), and apply it again",
+			e.Refused, fit.Size(e.From))
 	case c.plugin.Undecided() != "":
 		c.wait(e.Since, "%s", c.plugin.Undecided())
 	case c.plugin.CannotExpand() != "":
@@ -123,11 +123,11 @@ func (c *changing) leaveToNodes() {
 func (c *changing) grows() {
 	for pub := range c.v.VolumePublications(c.vol.Namespace, c.vol.ID) {
 		if pub.Status.NodeExpansion > 0 && pub.Status.NodeExpansionRefused == "" {
-			c.wait(c.vol.ModifyTime, "grows to %d bytes on node %s", c.vol.Status.NodeExpansion, pub.NodeID)
+			c.wait(c.vol.ModifyTime, "grows to %s on node %s", fit.Size(c.vol.Status.NodeExpansion), pub.NodeID)
 			return
 		}
 	}
-	c.wait(c.vol.ModifyTime, "grows to %d bytes on the node that mounts it next", c.vol.Status.NodeExpansion)
+	c.wait(c.vol.ModifyTime, "grows to %s on the node that mounts it next", fit.Size(c.vol.Status.NodeExpansion))
 }
 
 func (c *changing) open(kind api.OperationKind, r api.OperationRequest) {
