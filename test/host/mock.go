@@ -127,7 +127,7 @@ func (m *Mock) Calls() []Call {
 		if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
 			m.tb.Fatal(err)
 		}
-		for _, effect := range []string{"Create", "Delete", "Publish", "Unpublish", "Stage", "Unstage"} {
+		for _, effect := range []string{"Create", "Delete", "Publish", "Unpublish", "Stage", "Unstage", "Expand", "Modify"} {
 			if strings.Contains(c.Method, effect) {
 				all = append(all, c)
 				break

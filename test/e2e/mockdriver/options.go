@@ -42,6 +42,9 @@ func parseOptions(args []string, endpoint string) (options, error) {
 	flags.BoolVar(&opts.driver.DisableAttach, "disable-attach", false, "lack PUBLISH_UNPUBLISH_VOLUME")
 	flags.BoolVar(&opts.disableStage, "disable-stage", false, "lack STAGE_UNSTAGE_VOLUME")
 	flags.Int64Var(&opts.driver.AttachLimit, "attach-limit", 0, "at most `n` volumes on the node; 0 names no limit")
+	flags.BoolVar(&opts.driver.NodeExpansionRequired, "node-expansion-required", false, "have nodes expand what the controller has expanded")
+	flags.BoolVar(&opts.driver.DisableOnlineExpansion, "disable-online-expansion", false, "expand only volumes that are not attached (OFFLINE)")
+	flags.BoolVar(&opts.driver.DisableControllerExpansion, "disable-controller-expansion", false, "lack the controller's EXPAND_VOLUME")
 	flags.BoolVar(&opts.driver.EnableTopology, "topology", false, "put the node and all volumes into one topology segment")
 	flags.BoolVar(&opts.driver.PermissiveTargetPath, "permissive-target-path", false,
 		"handed to the mock, which so far accepts a target path that is there either way")
