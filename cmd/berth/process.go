@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/config"
 	"github.com/berth-dev/berth/internal/consensus"
 	"github.com/berth-dev/berth/internal/controller/collector"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/keyring"
 	"github.com/berth-dev/berth/internal/localdriver"
 	"github.com/berth-dev/berth/internal/server"
@@ -173,8 +174,20 @@ func (p *process) server(ctx context.Context) (*server.Server, error) {
 		ServerID: id, Version: p.version, Tracer: tracer,
 		Expect: p.cfg.Server.BootstrapExpect, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(),
-		HTTP: listener, Keyring: keys, Keep: collector.DefaultKeep(), Metrics: p.metrics,
+		HTTP: listener, Keyring: keys, Keep: collector.DefaultKeep(), Calls: p.calls(), Metrics: p.metrics,
 	}, p.log)
+}
+
+// calls are the bounds of the calls to plugins that the configuration names.
+func (p *process) calls() dispatcher.Limits {
+	limits := dispatcher.Limits{}
+	for i := range p.cfg.Server.Plugins {
+		c := &p.cfg.Server.Plugins[i]
+		limits[api.PluginID(c.ID)] = dispatcher.Calls{
+			Max: c.MaxCalls, MaxPerNode: c.MaxCallsPerNode, Timeout: c.Timeout(), Slow: c.Slow(), MaxSlow: c.MaxSlowCalls,
+		}
+	}
+	return limits
 }
 
 // tracer sends spans to the collector that the configuration names; nil if it

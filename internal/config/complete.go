@@ -112,6 +112,7 @@ func (c *Config) validateServer(p *api.Problems) {
 				"is %q, which other servers cannot connect to", c.Server.RaftAddress)
 		}
 	}
+	c.Server.validateCalls(p)
 	if c.Server.BootstrapExpect != 1 {
 		p.Addf("server.bootstrap_expect", "use 1: clusters of several servers come with a later version", "is %d", c.Server.BootstrapExpect)
 	}

@@ -39,6 +39,8 @@ type Server struct {
 	BootstrapExpect int `hcl:"bootstrap_expect,optional"`
 	// RaftAddress is where the servers talk to each other.
 	RaftAddress string `hcl:"raft_address,optional"`
+	// Plugins bounds the calls to plugins.
+	Plugins []PluginCalls `hcl:"plugin,block"`
 }
 
 // Client says whether, and how, this machine is a node that runs jobs.

@@ -22,6 +22,7 @@ func (s *Server) measure(streams *carrier.Broker) {
 	s.measureConsensus(r)
 	s.measureControllers(r)
 	s.measureState(r)
+	s.measureWaiting(r)
 	r.Read(telemetry.Metric{Name: "berth_server_streams", Kind: telemetry.Gauge, Help: "Streams from agents that readers want or get"},
 		func(emit telemetry.Emit) { emit(float64(streams.Streams())) })
 	r.Read(telemetry.Metric{Name: "berth_server_polling_agents", Kind: telemetry.Gauge, Help: "Agents whose long poll is open"},
@@ -117,8 +118,6 @@ func (s *Server) measureState(r *telemetry.Registry) {
 		func(a *api.Attachment) (string, string) { return string(a.PluginID), string(a.Status.State) }))
 	count("berth_publications", "Publications by outcome, and whether they are staged", []string{"outcome", "staged"}, rows(state.Publications(),
 		func(p *api.Publication) (string, string) { return string(p.Status.Outcome), yes(p.Status.Staged) }))
-	count("berth_operations", "Operations by kind and state; ended ones until they are collected", []string{"kind", "state"}, rows(state.Operations(),
-		func(o *api.Operation) (string, string) { return string(o.Kind), string(o.Status.State) }))
 	count("berth_jobs", "Jobs by type", []string{"type"}, rows(state.Jobs(),
 		func(j *api.Job) (string, string) { return string(j.Spec.Type), "" }))
 	count("berth_allocations", "Allocations by state; ended ones until they are collected", []string{"state"}, rows(state.Allocations(),

@@ -179,8 +179,12 @@ func (v View) LastPlace(ns api.NamespaceID, vol api.VolumeID) *api.Operation {
 	return last[api.Operation](v, tableOperations, operationsVolumes, key(string(ns), string(vol)))
 }
 
-// OpenOperations yields the open operations on a volume by their places.
+// OpenOperations yields the open operations on a volume by their places, or on
+// all volumes if both are empty.
 func (v View) OpenOperations(ns api.NamespaceID, vol api.VolumeID) iter.Seq[*api.Operation] {
+	if ns == "" && vol == "" {
+		return rows[api.Operation](v, tableOperations, operationsVolumes, nil)
+	}
 	return rows[api.Operation](v, tableOperations, operationsVolumes, key(string(ns), string(vol)))
 }
 

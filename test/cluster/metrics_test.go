@@ -79,8 +79,10 @@ func TestMetrics(t *testing.T) {
 		`berth_volumes{plugin="provider",state="ready"}`:                                                 "1",
 		`berth_attachments{plugin="provider",state="node-published"}`:                                    "1",
 		`berth_publications{outcome="published",staged="true"}`:                                          "1",
-		`berth_operations{kind="create",state="succeeded"}`:                                              "1",
-		`berth_operations{kind="publish",state="succeeded"}`:                                             "1",
+		`berth_operations{kind="create",plugin="provider",state="succeeded"}`:                            "1",
+		`berth_operations{kind="publish",plugin="provider",state="succeeded"}`:                           "1",
+		`berth_operations_oldest_seconds{kind="create",plugin="provider"}`:                               "",
+		`berth_operations_queued{kind="create",plugin="provider"}`:                                       "",
 		`berth_jobs{type="service"}`:                                                                     "1",
 		`berth_allocations{state="running"}`:                                                             "1",
 		`berth_csi_call_seconds_count{code="OK",method="CreateVolume",plugin="provider"}`:                "1",
@@ -110,6 +112,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	for _, positive := range []string{
+		`berth_attachments_oldest_seconds{plugin="provider",state="node-published"}`,
 		`berth_consensus_plans_total`, `berth_consensus_entries_total`, `berth_consensus_entry_bytes_total`, `berth_consensus_commit_seconds_count`,
 		`berth_consensus_entry_plans_sum`, `berth_state_index`, `berth_controller_reconcile_seconds_count{controller="scheduler"}`,
 		`berth_hook_seconds_count{direction="up",hook="tasks",outcome="ok"}`, `berth_agent_polls_total`, `berth_agent_reports_total`,
