@@ -60,7 +60,10 @@ type Assignments struct {
 	Epoch       uint64            `json:"epoch"`
 	Index       uint64            `json:"index"`
 	Allocations []AllocAssignment `json:"allocations"`
-	Operations  []*Operation      `json:"operations,omitempty"`
+	// Same: the allocations are those of the answer that had the index that the
+	// agent polled with. None of them is named.
+	Same       bool         `json:"same,omitempty"`
+	Operations []*Operation `json:"operations,omitempty"`
 	// Streams are wanted from this agent. They are no part of the state: an
 	// answer may carry some and nothing newer, and then names no allocation.
 	Streams []StreamOffer `json:"streams,omitempty"`

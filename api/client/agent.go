@@ -35,11 +35,13 @@ func (a *Agent) Register(ctx context.Context, reg api.Registration) (api.Registe
 }
 
 // Assignments answers what the node is to do, as soon as there is something
-// newer than index, or after wait.
+// newer than index, or after wait. If none of its allocations has changed since
+// index, it may say so instead of naming them.
 func (a *Agent) Assignments(ctx context.Context, session string, epoch, index uint64, wait time.Duration) (*api.Assignments, error) {
 	query := url.Values{}
 	query.Set("index", strconv.FormatUint(index, 10))
 	query.Set("wait", wait.String())
+	query.Set("brief", "true")
 	header := http.Header{}
 	header.Set(api.HeaderSession, session)
 	header.Set(api.HeaderEpoch, strconv.FormatUint(epoch, 10))

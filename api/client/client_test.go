@@ -236,7 +236,7 @@ func TestAgentSaysWhoItIs(t *testing.T) {
 	}
 	want := []string{
 		"POST /v1/agent/register [n1] [Bearer geheim] [] []",
-		"GET /v1/agent/assignments?index=9&wait=5s [n1] [Bearer geheim] [s] [4]",
+		"GET /v1/agent/assignments?brief=true&index=9&wait=5s [n1] [Bearer geheim] [s] [4]",
 		"POST /v1/agent/report [n1] [Bearer geheim] [] []",
 		"GET /v1/status [] [] [] []",
 	}

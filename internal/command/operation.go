@@ -331,7 +331,7 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	next.Status.Next = time.Time{}
 	next.Status.Secrets = tx.VolumeSecrets(op.Namespace, op.VolumeID) != nil && ofVolume(tx, op)
 	tx.PutOperation(&next)
-	tx.Touch(c.Executor)
+	tx.TouchOperations(c.Executor)
 	if pub := publicationOf(tx, op); pub != nil && changesOutcome(op.Kind) && pub.Status.Outcome != api.OutcomeUncertain {
 		changed := *pub
 		changed.Status.Outcome = api.OutcomeUncertain

@@ -251,7 +251,7 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 		next.Status.Ended = tx.Now()
 	}
 	tx.PutOperation(&next)
-	tx.Touch(node)
+	tx.TouchOperations(node)
 	applyOutcome(tx, &next, f, verdict)
 	if next.Status.State == api.OperationSucceeded {
 		hasten(tx, &next)
@@ -388,5 +388,7 @@ func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fi
 	}
 	next.Status.Lingers = time.Time{}
 	tx.PutPublication(&next)
-	tx.Touch(op.NodeID)
+	if next.Status.Outcome == api.OutcomePublished {
+		tx.Touch(op.NodeID)
+	}
 }

@@ -15,6 +15,17 @@ type AssignmentVersion struct {
 	Index  uint64     `json:"index"`
 	// Count rises with every change, also in a fork, which has no index.
 	Count uint64 `json:"count"`
+	// Allocations is when its allocations last changed, if only its operations
+	// have since; 0 if they are what changed last.
+	Allocations uint64 `json:"allocations,omitempty"`
+}
+
+// AllocationsIndex is when the allocations of the node last changed.
+func (a *AssignmentVersion) AllocationsIndex() uint64 {
+	if a.Allocations > 0 {
+		return a.Allocations
+	}
+	return a.Index
 }
 
 func assignmentsTable() definition {
@@ -30,10 +41,21 @@ func (v View) AssignmentVersion(id api.NodeID) *AssignmentVersion {
 // version, once.
 func (tx *Tx) Touch(id api.NodeID) { tx.touched[id] = true }
 
+// TouchOperations is Touch where only the operations of the node have changed,
+// and none of its allocations.
+func (tx *Tx) TouchOperations(id api.NodeID) {
+	if !tx.touched[id] {
+		tx.touched[id] = false
+	}
+}
+
 func (tx *Tx) writeAssignmentVersion(id api.NodeID) {
 	next := AssignmentVersion{NodeID: id, Index: tx.index, Count: 1}
 	if old := tx.AssignmentVersion(id); old != nil {
 		next.Count = old.Count + 1
+		if !tx.touched[id] {
+			next.Allocations = old.AllocationsIndex()
+		}
 	}
 	insert(tx, tableAssignments, &next)
 }

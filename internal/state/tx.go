@@ -17,7 +17,7 @@ type Tx struct {
 	now     time.Time
 	writes  int                 // rows that were put or removed
 	tables  map[string]bool     // tables that were written
-	touched map[api.NodeID]bool // nodes whose assignments changed
+	touched map[api.NodeID]bool // nodes whose assignments changed: true if allocations did
 	done    bool
 	// observer hears of the commit; nil for a fork.
 	observer Observer

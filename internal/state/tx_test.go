@@ -238,3 +238,25 @@ func TestLogRowSaysWhereTheLogStands(t *testing.T) {
 		t.Errorf("the log stands at %+v, want %+v", got, want)
 	}
 }
+
+func TestTouchOperationsLeavesTheAllocationsAsTheyWere(t *testing.T) {
+	t.Parallel()
+	store := statetest.Load(t, `node {"id":"n1"}`)
+	for _, step := range []struct {
+		index, want uint64
+		touch       func(tx *state.Tx)
+	}{
+		{5, 5, func(tx *state.Tx) { tx.Touch("n1") }},
+		{6, 5, func(tx *state.Tx) { tx.TouchOperations("n1") }},
+		{7, 5, func(tx *state.Tx) { tx.TouchOperations("n1") }},
+		{8, 8, func(tx *state.Tx) { tx.Touch("n1"); tx.TouchOperations("n1") }},
+		{9, 8, func(tx *state.Tx) { tx.TouchOperations("n1") }},
+		{10, 10, func(tx *state.Tx) { tx.TouchOperations("n1"); tx.Touch("n1") }},
+	} {
+		commit(store, step.index, step.touch)
+		got := store.View().AssignmentVersion("n1")
+		if got.Index != step.index || got.AllocationsIndex() != step.want {
+			t.Errorf("at %d its assignments changed at %d and its allocations at %d, want %d", step.index, got.Index, got.AllocationsIndex(), step.want)
+		}
+	}
+}

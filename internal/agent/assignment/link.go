@@ -226,8 +226,23 @@ type session struct {
 	epoch      uint64
 	generation uint64
 	recovering bool
-	index      uint64 // of the newest assignments
+	index      uint64                // of the newest assignments
+	named      []api.AllocAssignment // their allocations, by name only
 	stored     time.Time
+}
+
+// named notes which allocations assignments are about, and names them in those
+// that only say that they are the same. Consumers always hear of all.
+func named(a *api.Assignments, before []api.AllocAssignment) []api.AllocAssignment {
+	if a.Same {
+		a.Allocations = before
+		return before
+	}
+	all := make([]api.AllocAssignment, len(a.Allocations))
+	for i := range a.Allocations {
+		all[i].ID = a.Allocations[i].ID
+	}
+	return all
 }
 
 // storeInterval is how often the newest index goes to the local database. It
@@ -258,6 +273,7 @@ func (s *session) poll(ctx context.Context, pause *time.Duration) error {
 			continue
 		}
 		if a.Index > s.index {
+			s.named = named(a, s.named)
 			s.cfg.Consumer.Assign(a)
 			s.index = a.Index
 		}

@@ -340,3 +340,25 @@ func TestIndexIsRecordedOnceASecond(t *testing.T) {
 		}
 	})
 }
+
+// A consumer ends what it does not hear of. That the allocations are the same is
+// said in one word on the wire, and to consumers in full.
+func TestConsumerHearsOfAllocationsThatAreTheSame(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.assigned.Allocations = []api.AllocAssignment{{ID: "a", Allocation: &api.Allocation{ID: "a"}}, {ID: "b"}}
+		_, stop := w.start(assignment.NewFacts())
+		defer stop()
+		for range 2 {
+			w.change(func() {
+				w.assigned.Index++
+				w.assigned.Allocations, w.assigned.Same = nil, true
+			})
+			synctest.Wait()
+		}
+		named := []api.AllocAssignment{{ID: "a"}, {ID: "b"}}
+		if diff := cmp.Diff([][]api.AllocAssignment{named, named}, see(w, func() [][]api.AllocAssignment { return w.listed[1:] })); diff != "" {
+			t.Errorf("consumed (-want +got):\n%s", diff)
+		}
+	})
+}

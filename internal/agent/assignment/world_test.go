@@ -40,6 +40,7 @@ type world struct {
 	report     *api.Report
 	disk       func(write string) error
 	consumed   []uint64
+	listed     [][]api.AllocAssignment // with them
 }
 
 func newWorld(t *testing.T) *world {
@@ -160,6 +161,7 @@ func (w *world) Assign(a *api.Assignments) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.consumed = append(w.consumed, a.Index)
+	w.listed = append(w.listed, a.Allocations)
 }
 
 // start starts an agent's link on what the last one has recorded.

@@ -18,6 +18,7 @@ func (h *Handler) poll(r *request, node api.NodeID, session string, epoch uint64
 	if err != nil {
 		return nil, err
 	}
+	brief := r.query.Get("brief") == "true"
 	defer h.Streams.Polling(node)()
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
@@ -36,7 +37,11 @@ func (h *Handler) poll(r *request, node api.NodeID, session string, epoch uint64
 		if since == 0 || row.Index > since || len(streams) > 0 || ctx.Err() != nil {
 			r.w.Header().Set(api.HeaderIndex, strconv.FormatUint(max(row.Index, 1), 10))
 			answer := assignmentsHead(v.Quiet(), node, row.Index)
-			if len(streams) == 0 || row.Index > since {
+			switch {
+			case len(streams) > 0 && row.Index <= since:
+			case brief && since > 0 && row.AllocationsIndex() <= since:
+				answer.Operations, answer.Same = collect(v.Quiet().NodeOperations(node)), true
+			default:
 				answer = assignmentsOf(v.Quiet(), node, since, row.Index)
 			}
 			answer.Streams = streams
@@ -82,36 +87,50 @@ func assignmentsHead(v state.View, node api.NodeID, at uint64) *api.Assignments 
 }
 
 func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAssignment {
+	if !changedAfter(v, a, since) {
+		return api.AllocAssignment{ID: a.ID}
+	}
 	full := api.AllocAssignment{ID: a.ID, Allocation: a}
-	changed := a.ModifyIndex
 	for at := range v.AllocAttachments(a.ID) {
 		assigned := api.AttachmentAssignment{Attachment: *at}
-		changed = max(changed, at.ModifyIndex)
 		if vol := v.Volume(at.Namespace, at.VolumeID); vol != nil {
 			assigned.ExternalID = vol.Status.ExternalID
 			assigned.Context = vol.Status.Context
 			assigned.StageOptions = vol.Spec.MountOptions
 			assigned.CapacityMax = vol.Spec.CapacityMax
 		}
-		if secrets := v.VolumeSecrets(at.Namespace, at.VolumeID); secrets != nil {
-			assigned.Secrets = true
-			changed = max(changed, secrets.ModifyIndex)
-		}
+		assigned.Secrets = v.VolumeSecrets(at.Namespace, at.VolumeID) != nil
 		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil {
 			assigned.PublishContext = pub.Status.PublishContext
 			assigned.NodeExpansion = pub.Status.NodeExpansion
-			changed = max(changed, pub.ModifyIndex)
 		}
 		full.Attachments = append(full.Attachments, assigned)
-	}
-	if changed <= since {
-		return api.AllocAssignment{ID: a.ID}
 	}
 	if rev := v.Revision(a.JobUID, a.Revision); rev != nil {
 		full.Group = rev.Spec.Group(a.Group)
 		full.JobType, full.Meta = rev.Spec.Type, rev.Spec.Meta
 	}
 	return full
+}
+
+// changedAfter reports whether an allocation, or something that its agent is
+// told with it, has changed after an index.
+func changedAfter(v state.View, a *api.Allocation, since uint64) bool {
+	if a.ModifyIndex > since {
+		return true
+	}
+	for at := range v.AllocAttachments(a.ID) {
+		if at.ModifyIndex > since {
+			return true
+		}
+		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil && pub.ModifyIndex > since {
+			return true
+		}
+		if secrets := v.VolumeSecrets(at.Namespace, at.VolumeID); secrets != nil && secrets.ModifyIndex > since {
+			return true
+		}
+	}
+	return false
 }
 
 func headerNumber(r *request, name string) (uint64, error) {

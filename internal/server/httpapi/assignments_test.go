@@ -94,7 +94,7 @@ func TestAssignmentsNameWhatHasNotChanged(t *testing.T) {
 		first := n1.run("job-a", "a")
 		synctest.Wait()
 		seen := n1.work(0).Index
-		if again := n1.work(seen); again.Allocations[0].Allocation != nil || again.Allocations[0].ID != first.ID || again.Index != seen {
+		if again := n1.work(seen); !again.Same || len(again.Allocations) != 0 || again.Index != seen {
 			t.Errorf("nothing has changed, and it says %+v", again)
 		}
 		second := n1.run("job-b", "b")
