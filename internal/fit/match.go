@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -68,4 +69,22 @@ func Elsewhere(t *api.TopologyRequest) *api.TopologyRequest {
 		}
 	}
 	return &api.TopologyRequest{Required: t.Required, Preferred: append(order[1:], order[0])}
+}
+
+// avoidFull is how long a node is avoided that had no room for a volume, where
+// nothing says before that it has again.
+const avoidFull = 5 * time.Minute
+
+// NoRoom reports whether a publish that was refused for want of room keeps
+// other volumes from its node, and until when: zero for as long as it waits.
+func NoRoom(op *api.Operation, now time.Time) (until time.Time, full bool) {
+	switch op.Status.State {
+	case api.OperationWaiting:
+		return until, true
+	case api.OperationCancelled:
+		until = op.Status.Ended.Add(avoidFull)
+		return until, until.After(now)
+	case api.OperationAssigned, api.OperationSucceeded, api.OperationFailed:
+	}
+	return until, false
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/consensus"
 	"github.com/berth-dev/berth/internal/controller/collector"
+	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/keyring"
 	"github.com/berth-dev/berth/internal/server"
 	"github.com/berth-dev/berth/internal/telemetry"
@@ -48,6 +49,8 @@ type Config struct {
 	Log *slog.Logger
 	// Keep is how long history stays; zero keeps a day.
 	Keep collector.Keep
+	// Calls bounds the calls to the plugin.
+	Calls dispatcher.Calls
 	// Stores makes the server's stores at every start; nil keeps them in memory
 	// across restarts.
 	Stores func() (consensus.Stores, error)
@@ -157,7 +160,7 @@ func (c *Cluster) StartServer() {
 	wire := newWire()
 	s, err := server.New(server.Config{
 		ServerID: "server", Version: "test", Expect: 1, Discover: consensus.Alone{},
-		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(), HTTP: wire, Keep: c.cfg.Keep,
+		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(), HTTP: wire, Keep: c.cfg.Keep, Calls: dispatcher.Limits{PluginID: c.cfg.Calls},
 		Keyring: keys,
 		Metrics: c.cfg.Metrics,
 	}, c.cfg.Log.With("server", "server"))

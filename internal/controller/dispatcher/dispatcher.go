@@ -13,6 +13,7 @@ package dispatcher
 import (
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -85,6 +86,28 @@ func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (co
 	return p, nil
 }
 
+// first says what is to happen before a refused call is tried at once.
+func first(v state.View, op *api.Operation) string {
+	if op.Status.Code != "FAILED_PRECONDITION" || op.Kind != api.OperationPublish && op.Kind != api.OperationExpand {
+		return ""
+	}
+	var nodes []string
+	for pub := range v.VolumePublications(op.Namespace, op.VolumeID) {
+		if pub.NodeID != op.NodeID && pub.MayBeAttached() {
+			nodes = append(nodes, string(pub.NodeID))
+		}
+	}
+	switch {
+	case len(nodes) == 0 && op.Kind != api.OperationPublish:
+		return ""
+	case len(nodes) == 0:
+		return ". No other node of this cluster has it attached: detach it at the provider"
+	case len(nodes) == 1:
+		return ". It is tried at once when the volume is detached from node " + nodes[0]
+	}
+	return ". It is tried at once when the volume is detached from one of the nodes " + strings.Join(nodes, ", ")
+}
+
 // Explain says what a waiting operation waits for.
 func (c Controller) Explain(v state.View, now time.Time, op *api.Operation) []api.Wait {
 	if op.Status.State != api.OperationWaiting {
@@ -92,7 +115,7 @@ func (c Controller) Explain(v state.View, now time.Time, op *api.Operation) []ap
 	}
 	w := api.Wait{Subject: "operation " + string(op.ID), Since: op.ModifyTime}
 	if now.Before(op.Status.Next) {
-		w.Reason = fmt.Sprintf("attempt %d answered %s", op.Status.Attempt, fit.Said(op))
+		w.Reason = fmt.Sprintf("attempt %d answered %s%s", op.Status.Attempt, fit.Said(op), first(v, op))
 		w.Next = op.Status.Next
 		return []api.Wait{w}
 	}

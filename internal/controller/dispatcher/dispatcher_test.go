@@ -200,13 +200,27 @@ func TestExplainSaysWhoHasTheSlot(t *testing.T) {
 			dispatcher.Calls{}, node("n1") + call("create", "b", `"attempt":3,"code":"PERMISSION_DENIED","message":"no.","next":"now+2s"`),
 			"attempt 3 answered PERMISSION_DENIED: no. The plugin may not make this call with the secrets or the rights that it has: correct them, and the call is made again",
 		},
+		"What it names has another node": {
+			dispatcher.Calls{}, node("n1") + `publication {"volume_id":"b","node_id":"n7","status":{"outcome":"published"}}
+publication {"volume_id":"b","node_id":"n8"}
+operation {"kind":"publish","volume_id":"b","node_id":"n1","status":{"attempt":2,"code":"FAILED_PRECONDITION","message":"in use by i-7","next":"now+2s"}}` + "\n",
+			"attempt 2 answered FAILED_PRECONDITION: in use by i-7. The volume is still attached to another node. It is tried at once when the volume is detached from node n7",
+		},
+		"What it names is not known here": {
+			dispatcher.Calls{}, node("n1") + `operation {"kind":"publish","volume_id":"b","node_id":"n1","status":{"attempt":2,"code":"FAILED_PRECONDITION","next":"now+2s"}}` + "\n",
+			"attempt 2 answered FAILED_PRECONDITION. The volume is still attached to another node. No other node of this cluster has it attached: detach it at the provider",
+		},
 		"Without a plugin": {dispatcher.Calls{}, call("create", "b", ""), "no node runs plugin disk"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			v := statetest.Load(t, c.world).View()
 			got := ""
-			for _, w := range dispatcher.New(dispatcher.Limits{"disk": c.limits}).Explain(v, statetest.Now(), v.Operation("create/default/b@1")) {
+			op := v.Operation("create/default/b@1")
+			if op == nil {
+				op = v.Operation("publish/default/b/n1@1")
+			}
+			for _, w := range dispatcher.New(dispatcher.Limits{"disk": c.limits}).Explain(v, statetest.Now(), op) {
 				got += w.Reason
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {

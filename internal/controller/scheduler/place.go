@@ -223,7 +223,28 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 			return reason
 		}
 	}
-	return p.fleet.full(node.ID, attachments)
+	if reason := p.fleet.full(node.ID, attachments); reason != "" {
+		return reason
+	}
+	return p.refused(node, attachments)
+}
+
+// refused says that the provider has refused to attach a volume to the node for
+// want of room there, which no plugin's maximum told before. Who shares a
+// volume that the node has already needs none.
+func (p *pass) refused(node *api.Node, attachments []*api.Attachment) string {
+	for _, a := range attachments {
+		if p.v.Publication(a.Namespace, a.VolumeID, node.ID) != nil {
+			continue
+		}
+		for op := range p.v.Exhausted(a.PluginID, node.ID) {
+			if until, full := fit.NoRoom(op, p.now); full {
+				p.wake(until)
+				return fmt.Sprintf("node %s takes no more volumes of plugin %s: %s", node.ID, a.PluginID, op.Status.Message)
+			}
+		}
+	}
+	return ""
 }
 
 // stay is the node of the predecessor, if its volumes are a reason to go there

@@ -16,6 +16,9 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	op := p.pub.Status.Operation
 	switch why := p.changes(); {
 	case op != "" && op.Kind() != api.OperationNodeExpand:
+		if p.leaveFull(claimed) {
+			return
+		}
 		p.wait(claimed, "waits for operation %s", op)
 	case why != "":
 		p.wait(claimed, "%s", why)
