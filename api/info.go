@@ -70,6 +70,14 @@ type NodeInfo struct {
 	Allocations []*Allocation `json:"allocations,omitempty"`
 }
 
+// Collected is how much history was removed.
+type Collected struct {
+	Operations  int `json:"operations"`
+	Attachments int `json:"attachments"`
+	Allocations int `json:"allocations"`
+	Jobs        int `json:"jobs"`
+}
+
 // Recovery is where a restored cluster is on its way back.
 type Recovery struct {
 	Generation Generation `json:"generation"`

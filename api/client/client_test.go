@@ -198,6 +198,7 @@ func TestRequests(t *testing.T) {
 		"GET /v1/system/recovery":                            func() error { return plain(c.Recovery(ctx)) },
 		"GET /v1/system/snapshot":                            func() error { return c.SaveState(ctx, io.Discard) },
 		"PUT /v1/system/snapshot x":                          func() error { return plain(c.RestoreState(ctx, strings.NewReader("x"))) },
+		"POST /v1/system/gc {}":                              func() error { return plain(c.CollectGarbage(ctx)) },
 		`POST /v1/system/recovery {"number":3,"force":true}`: func() error { return plain(c.ConfirmRecovery(ctx, 3, true)) },
 		`PUT /v1/volume/ns/pg?version=3 {"plugin_id":"p","capabilities":null}`: func() error {
 			return plain(c.ApplyVolume(ctx, "ns", "pg", api.VolumeSpec{PluginID: "p"}, 3))

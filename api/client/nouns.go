@@ -217,6 +217,11 @@ func (c *Client) RestoreState(ctx context.Context, r io.Reader) (api.Recovery, e
 	return rec, err
 }
 
+// CollectGarbage removes now what has ended, whatever its age.
+func (c *Client) CollectGarbage(ctx context.Context) (api.Collected, error) {
+	return change[api.Collected](ctx, c, call{method: http.MethodPost, path: []string{"system", "gc"}, body: struct{}{}})
+}
+
 // Recovery reads where a restored cluster is on its way back.
 func (c *Client) Recovery(ctx context.Context) (api.Recovery, error) {
 	rec, _, err := get[api.Recovery](ctx, c, Query{}, "system", "recovery")

@@ -174,7 +174,7 @@ func (p *process) server(ctx context.Context) (*server.Server, error) {
 		ServerID: id, Version: p.version, Tracer: tracer,
 		Expect: p.cfg.Server.BootstrapExpect, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(),
-		HTTP: listener, Keyring: keys, Keep: collector.DefaultKeep(), Calls: p.calls(), Metrics: p.metrics,
+		HTTP: listener, Keyring: keys, Keep: keep(p.cfg.Server.Keep), Calls: p.calls(), Metrics: p.metrics,
 	}, p.log)
 }
 
@@ -188,6 +188,13 @@ func (p *process) calls() dispatcher.Limits {
 		}
 	}
 	return limits
+}
+
+// keep is for how long history stays.
+func keep(k *config.Keep) collector.Keep {
+	return collector.Keep{
+		Operations: k.For("operations"), Attachments: k.For("attachments"), Allocations: k.For("allocations"), Jobs: k.For("jobs"),
+	}
 }
 
 // tracer sends spans to the collector that the configuration names; nil if it

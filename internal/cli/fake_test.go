@@ -218,6 +218,7 @@ func world() map[string]any {
 		"GET /v1/operations":                                   []*api.Operation{publish, create},
 		"GET /v1/operation/create/default/pg@1":                create,
 		"GET /v1/operation/publish/default/pg/db-1-9f31c2aa@2": publish,
+		"POST /v1/system/gc":                                   api.Collected{Operations: 3, Attachments: 2, Allocations: 2, Jobs: 1},
 		"GET /v1/system/recovery":                              api.Recovery{Generation: api.Generation{Number: 2, Recovering: true, Reason: "a backup was restored"}, Missing: []api.NodeID{"db-2-1"}},
 	}
 }

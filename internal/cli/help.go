@@ -56,6 +56,7 @@ func usages() map[string][]string {
 		"operation list":          {"berth operation list"},
 		"operation status":        {"berth operation status create/default/notes@1", "berth operation status create/default/notes"},
 		"operation abandon":       {"berth operation abandon create/default/notes@1"},
+		"system gc":               {"berth system gc"},
 		"system snapshot save":    {"berth system snapshot save cluster.state"},
 		"system snapshot restore": {"berth system snapshot restore cluster.state"},
 		"system recovery":         {"berth system recovery"},

@@ -50,7 +50,28 @@ func (a *app) systemCommand() *cobra.Command {
 		},
 	}
 	recovery.AddCommand(confirm)
+	gc := &cobra.Command{
+		Use:   "gc",
+		Short: "Remove now what has ended: operations, freed attachments, allocations, stopped jobs",
+		Long: "Removes what has ended and nobody needs, whatever its age: operations, allocations that have a successor or need none, the\n" +
+			"attachments that they have freed, and jobs that were stopped. The servers do the same by themselves after the times of\n" +
+			"server.keep in their configuration. What holds a volume, runs or may run is never removed.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client()
+			if err != nil {
+				return err
+			}
+			n, err := c.CollectGarbage(cmd.Context())
+			if err != nil || a.json {
+				return a.orJSON(n, err)
+			}
+			fmt.Fprintf(a.Stdout, "removed: operations %d, attachments %d, allocations %d, jobs %d\n", n.Operations, n.Attachments, n.Allocations, n.Jobs)
+			return nil
+		},
+	}
 	return group("system", "The servers' own state",
+		gc,
 		group("snapshot", "Save and restore the servers' state",
 			&cobra.Command{Use: "save FILE", Short: "Save the state to a file", Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 				c, err := a.client()

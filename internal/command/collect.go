@@ -15,6 +15,13 @@ type Collect struct {
 	Operations  []api.OperationID `json:"operations,omitempty"`
 	Allocations []api.AllocID     `json:"allocations,omitempty"`
 	Jobs        []JobName         `json:"jobs,omitempty"`
+	Attachments []AttachmentName  `json:"attachments,omitempty"`
+}
+
+// AttachmentName names an attachment.
+type AttachmentName struct {
+	AllocID api.AllocID `json:"alloc_id"`
+	Name    string      `json:"name"`
 }
 
 // JobName names a job.
@@ -41,6 +48,14 @@ func (c *Collect) Apply(tx *state.Tx) error {
 	operations, allocations, jobs, err := c.check(tx)
 	if err != nil {
 		return err
+	}
+	attachments, err := c.freed(tx)
+	if err != nil {
+		return err
+	}
+	for _, at := range attachments {
+		tx.DeleteAttachment(at)
+		tx.Touch(at.NodeID)
 	}
 	for _, o := range operations {
 		tx.DeleteOperation(o)
@@ -91,4 +106,20 @@ func (c *Collect) check(tx *state.Tx) (ops []*api.Operation, allocs []*api.Alloc
 		jobs = append(jobs, j)
 	}
 	return ops, allocs, jobs, nil
+}
+
+// freed finds the attachments, each once. One that goes with its allocation is
+// not chosen by itself.
+func (c *Collect) freed(tx *state.Tx) (found []*api.Attachment, err error) {
+	for _, name := range c.Attachments {
+		at := tx.Attachment(name.AllocID, name.Name)
+		if at == nil || at.Holds() || !at.ModifyTime.Before(c.Before) || slices.Contains(found, at) || slices.Contains(c.Allocations, name.AllocID) {
+			return nil, conflict("attachment %s of allocation %s is not to be collected", name.Name, name.AllocID.Short())
+		}
+		if a := tx.Allocation(name.AllocID); a != nil && !a.Terminal() {
+			return nil, conflict("allocation %s has not ended", name.AllocID.Short())
+		}
+		found = append(found, at)
+	}
+	return found, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -63,14 +64,14 @@ func (c *CopyVolume) Apply(tx *state.Tx) error {
 	return nil
 }
 
-// copyUID is a new volume's UID. It is made from the UID of the first of the
+// copyUID is a new volume's UID. It begins as those of its cluster do, and is else made from the UID of the first of the
 // family, which is random, from a number that is given once in a generation,
 // and from the generation: servers that were put back to a backup count anew.
 func copyUID(tx *state.Tx, from *api.Volume, id api.VolumeID) string {
-	generation := uint64(0)
+	generation, cluster := uint64(0), ""
 	if c := tx.Cluster(); c != nil {
-		generation = c.Generation.Number
+		generation, cluster = c.Generation.Number, c.ID
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d/%d", from.UID, id, generation, tx.NextCopy()))
-	return hex.EncodeToString(sum[:16])
+	return fit.VolumeUID(cluster, hex.EncodeToString(sum[:16]))
 }

@@ -373,6 +373,9 @@ func drawCollection(t *rapid.T, v state.View, now time.Time) command.Command {
 	if a := row(t, v.Allocations()); a != nil && rapid.Bool().Draw(t, "allocations") {
 		c.Allocations = append(c.Allocations, a.ID)
 	}
+	if at := row(t, v.FreedAttachments()); at != nil && rapid.Bool().Draw(t, "attachments") {
+		c.Attachments = append(c.Attachments, command.AttachmentName{AllocID: at.AllocID, Name: at.Name})
+	}
 	if j := row(t, v.Jobs("")); j != nil && rapid.Bool().Draw(t, "jobs") {
 		c.Jobs = append(c.Jobs, command.JobName{Namespace: j.Namespace, ID: j.ID})
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -113,8 +115,19 @@ func (c *Config) validateServer(p *api.Problems) {
 		}
 	}
 	c.Server.validateCalls(p)
+	c.Server.validateKeep(p)
 	if c.Server.BootstrapExpect != 1 {
 		p.Addf("server.bootstrap_expect", "use 1: clusters of several servers come with a later version", "is %d", c.Server.BootstrapExpect)
+	}
+}
+
+// validateKeep checks for how long history stays.
+func (s *Server) validateKeep(p *api.Problems) {
+	said := s.Keep.said()
+	for _, kind := range slices.Sorted(maps.Keys(said)) {
+		if t, err := time.ParseDuration(said[kind]); said[kind] != "" && (err != nil || t < 0) {
+			p.Addf("server.keep."+kind, `give a duration such as "24h"`, "is %q", said[kind])
+		}
 	}
 }
 

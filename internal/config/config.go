@@ -6,7 +6,10 @@
 // once, with file, line and column.
 package config
 
-import "path/filepath"
+import (
+	"path/filepath"
+	"time"
+)
 
 // Config is the configuration of `berth agent`.
 type Config struct {
@@ -41,6 +44,39 @@ type Server struct {
 	RaftAddress string `hcl:"raft_address,optional"`
 	// Plugins bounds the calls to plugins.
 	Plugins []PluginCalls `hcl:"plugin,block"`
+	// Keep says for how long history stays.
+	Keep *Keep `hcl:"keep,block"`
+}
+
+// Keep is for how long history stays after its last change, such as "24h";
+// DefaultKeep if empty.
+type Keep struct {
+	Operations  string `hcl:"operations,optional"`
+	Attachments string `hcl:"attachments,optional"`
+	Allocations string `hcl:"allocations,optional"`
+	Jobs        string `hcl:"jobs,optional"`
+}
+
+// DefaultKeep is for how long history stays that nothing else is said of.
+const DefaultKeep = 24 * time.Hour
+
+// For is the time of one kind of history. The configuration was checked.
+func (k *Keep) For(kind string) time.Duration {
+	t, err := time.ParseDuration(k.said()[kind])
+	if err != nil {
+		return DefaultKeep
+	}
+	return t
+}
+
+// said are the times by the kinds of history.
+func (k *Keep) said() map[string]string {
+	if k == nil {
+		return nil
+	}
+	return map[string]string{
+		"operations": k.Operations, "attachments": k.Attachments, "allocations": k.Allocations, "jobs": k.Jobs,
+	}
 }
 
 // Client says whether, and how, this machine is a node that runs jobs.

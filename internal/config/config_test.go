@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -193,6 +194,7 @@ func TestMistakes(t *testing.T) {
 		"Traces":            {"server {\n  enabled = true\n}\ntelemetry {\n  traces {\n    endpoint = \"collector:4318\"\n  }\n}\n", []string{`a.hcl:6:5: telemetry.traces.endpoint is "collector:4318", which is no URL of a collector; write it as "http://127.0.0.1:4318/v1/traces"`}},
 		"SeveralServers":    {"client {\n  enabled = true\n  servers = [\"http://a:1\", \"https://b:1\"]\n}\n", []string{`a.hcl:3:3: client.servers has 2 addresses; name one: clusters of several servers come with a later version`, `a.hcl:3:3: client.servers[1] is "https://b:1", which is no address of plain HTTP; write it as "http://10.0.0.1:7400"`}},
 		"ServerIsNoAddress": {"client {\n  enabled = true\n  servers = [\"http://\"]\n}\n", []string{`a.hcl:3:3: client.servers[0] is "http://", which is no address of plain HTTP; write it as "http://10.0.0.1:7400"`}},
+		"Keep":              {"server {\n  enabled = true\n  keep {\n    jobs = \"1w\"\n    operations = \"-1s\"\n    allocations = \"1h\"\n  }\n}\n", []string{`a.hcl:4:5: server.keep.jobs is "1w"; give a duration such as "24h"`, `a.hcl:5:5: server.keep.operations is "-1s"; give a duration such as "24h"`}},
 		"ThreeServers":      {"server {\n  enabled = true\n  bootstrap_expect = 3\n}\n", []string{`a.hcl:3:3: server.bootstrap_expect is 3; use 1: clusters of several servers come with a later version`}},
 		"Addresses":         {"http {\n  address = \"localhost\"\n}\nserver {\n  enabled = true\n  raft_address = \"127.0.0.1:0\"\n}\ntelemetry {\n  metrics_address = \"here\"\n}\n", []string{`a.hcl:2:3: http.address is "localhost"; give a host and a port, such as 127.0.0.1:7400`, `a.hcl:6:3: server.raft_address is "127.0.0.1:0"; give a host and a port, such as 127.0.0.1:7401`, `a.hcl:9:3: telemetry.metrics_address is "here"; give a host and a port, such as 127.0.0.1:7403`}},
 		"RaftEverywhere":    {"server {\n  enabled = true\n  raft_address = \"0.0.0.0:7401\"\n}\n", []string{`a.hcl:3:3: server.raft_address is "0.0.0.0:7401", which other servers cannot connect to; give one address of this machine, such as 127.0.0.1:7401`}},
@@ -280,7 +282,7 @@ func TestThePageIsTrue(t *testing.T) {
 		HTTP: &config.HTTP{Address: config.DefaultHTTPAddress},
 		Server: &config.Server{Enabled: true, BootstrapExpect: 1, RaftAddress: config.DefaultRaftAddress, Plugins: []config.PluginCalls{{
 			ID: "ebs", MaxCalls: 4096, MaxCallsPerNode: 256, CallTimeout: "2m", SlowAfter: "15s", MaxSlowCalls: new(2048),
-		}}},
+		}}, Keep: &config.Keep{Operations: "24h", Attachments: "24h", Allocations: "24h", Jobs: "24h"}},
 		Client:    &config.Client{Enabled: true, Servers: []string{"http://10.0.0.1:7400"}, Class: "nvme", Meta: map[string]string{"rack": "r1"}, Address: "10.0.0.5", CPU: 8000, Memory: 16384},
 		Telemetry: &config.Telemetry{MetricsAddress: "127.0.0.1:7403", Traces: &config.Traces{Endpoint: "http://127.0.0.1:4318/v1/traces"}},
 		Plugins: []config.Plugin{
@@ -290,5 +292,27 @@ func TestThePageIsTrue(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, unplaced()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestKeepIsADayUnlessItIsSaid(t *testing.T) {
+	t.Parallel()
+	cfg, err := config.Read(write(t, "server {\n  enabled = true\n  keep {\n    operations = \"90m\"\n    jobs = \"0s\"\n  }\n}\n")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg, err = cfg.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[string]time.Duration{
+		"operations": 90 * time.Minute, "jobs": 0, "allocations": config.DefaultKeep, "attachments": config.DefaultKeep,
+	} {
+		if got := cfg.Server.Keep.For(kind); got != want {
+			t.Errorf("%s are kept for %s, and not for %s", kind, got, want)
+		}
+	}
+	var none *config.Keep
+	if got := none.For("jobs"); got != config.DefaultKeep {
+		t.Errorf("without a keep block jobs are kept for %s", got)
 	}
 }

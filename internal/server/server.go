@@ -111,6 +111,7 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
 		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{dispatcher.New(cfg.Calls)}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
+		Rubbish: rubbish{store.View, s.consensus.Now, s.consensus.Propose},
 		Streams: streams, Ask: inquiry.New(streams), Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
 	if err != nil {

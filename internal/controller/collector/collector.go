@@ -1,6 +1,6 @@
 // Package collector removes what is history: operations and allocations that
-// ended, with their freed attachments, and jobs that were stopped, each some
-// time after its last change.
+// ended, freed attachments, and jobs that were stopped, each some time after
+// its last change.
 //
 // It never removes what still holds anything. Invariant: what it collects has
 // not changed for the keep time, checked again when the command is applied.
@@ -19,12 +19,13 @@ import (
 
 // Keep says for how long history stays.
 type Keep struct {
-	Operations, Allocations, Jobs time.Duration
+	Operations, Attachments, Allocations, Jobs time.Duration
 }
 
 // DefaultKeep keeps a day.
 func DefaultKeep() Keep {
-	return Keep{Operations: 24 * time.Hour, Allocations: 24 * time.Hour, Jobs: 24 * time.Hour}
+	const day = 24 * time.Hour
+	return Keep{Operations: day, Attachments: day, Allocations: day, Jobs: day}
 }
 
 // Controller collects. It has one key for each kind of history.
@@ -41,9 +42,15 @@ func (Controller) Name() string { return "collector" }
 // The keys.
 const (
 	Operations  controller.Key = "operations"
+	Attachments controller.Key = "attachments"
 	Allocations controller.Key = "allocations"
 	Jobs        controller.Key = "jobs"
 )
+
+// Keys are all of them. What goes with something else comes after it.
+func Keys() []controller.Key {
+	return []controller.Key{Operations, Allocations, Attachments, Jobs}
+}
 
 // Pending implements controller.Controller.
 func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
@@ -52,6 +59,9 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 			return
 		}
 		if some(v.EndedAllocations()) && !yield(Allocations) {
+			return
+		}
+		if some(v.FreedAttachments()) && !yield(Attachments) {
 			return
 		}
 		if some(v.StoppedJobs()) {
@@ -87,6 +97,15 @@ func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (co
 				return false
 			}
 			col.Allocations = append(col.Allocations, a.ID)
+			return true
+		})
+	case Attachments:
+		s = newSweep(now, c.keep.Attachments)
+		each(&s, v.FreedAttachments(), func(at *api.Attachment) bool {
+			if a := v.Allocation(at.AllocID); a != nil && !a.Terminal() {
+				return false
+			}
+			col.Attachments = append(col.Attachments, command.AttachmentName{AllocID: at.AllocID, Name: at.Name})
 			return true
 		})
 	case Jobs:

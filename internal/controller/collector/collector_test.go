@@ -18,6 +18,7 @@ func TestPendingIsEachKindOfHistoryThatThereIs(t *testing.T) {
 		operation  = `operation {"kind":"create","volume_id":"pg","status":{"state":"succeeded"}}` + "\n"
 		allocation = `allocation {"id":"a1","job_id":"db","node_id":"n1","status":{"state":"failed"}}` + "\n"
 		job        = `job {"id":"db","desired":"absent"}` + "\n"
+		freed      = `attachment {"alloc_id":"a9","volume_id":"pg","node_id":"n1","status":{"state":"freed"}}` + "\n"
 		alive      = `
 operation {"kind":"delete","volume_id":"pg","status":{"state":"assigned"}}
 allocation {"id":"a2","job_id":"db","node_id":"n1","status":{"state":"running"}}
@@ -29,5 +30,6 @@ job {"id":"web"}
 	controllertest.Pending(t, c, alive+operation, collector.Operations)
 	controllertest.Pending(t, c, alive+allocation, collector.Allocations)
 	controllertest.Pending(t, c, alive+job, collector.Jobs)
-	controllertest.Pending(t, c, alive+operation+allocation+job, collector.Operations, collector.Allocations, collector.Jobs)
+	controllertest.Pending(t, c, alive+freed, collector.Attachments)
+	controllertest.Pending(t, c, alive+operation+allocation+freed+job, collector.Operations, collector.Allocations, collector.Attachments, collector.Jobs)
 }

@@ -37,7 +37,7 @@ func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
 	t.Helper()
 	f := &fake{store: statetest.Load(t, world), logs: &lockedBuffer{}, leader: "server", ready: true}
 	cfg := httpapi.Config{
-		ServerID: "server", Version: "1.2.3", Log: f, Contacts: f, Explain: f, Feed: feed.New(),
+		ServerID: "server", Version: "1.2.3", Log: f, Contacts: f, Explain: f, Rubbish: f, Feed: feed.New(),
 		Counters: func() map[string]int64 { return nil }, Streams: carrier.New(),
 	}
 	cfg.Ask = inquiry.New(cfg.Streams)
@@ -112,4 +112,9 @@ func into[T any](t *testing.T, r response) T {
 		t.Fatalf("answered %d %s: %v", r.status, r.body, err)
 	}
 	return v
+}
+
+// Collect implements httpapi.Rubbish.
+func (f *fake) Collect(context.Context) (api.Collected, error) {
+	return api.Collected{Operations: 2, Attachments: 1}, nil
 }

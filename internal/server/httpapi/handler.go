@@ -45,6 +45,11 @@ type Explainer interface {
 	Everything(v state.View) []api.Wait
 }
 
+// Rubbish removes what has ended, whatever its age.
+type Rubbish interface {
+	Collect(ctx context.Context) (api.Collected, error)
+}
+
 // Config is what a handler is made of.
 type Config struct {
 	ServerID string
@@ -59,6 +64,8 @@ type Config struct {
 	Streams *carrier.Broker
 	// Ask asks agents what their plugins say.
 	Ask *inquiry.Asker
+	// Rubbish removes what has ended.
+	Rubbish Rubbish
 	// Counters answers what the server counts.
 	Counters func() map[string]int64
 	// Keyring seals secrets; a server without one refuses them.

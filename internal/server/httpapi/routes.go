@@ -161,6 +161,8 @@ func (h *Handler) systemRoutes() []route {
 			handle: h.openAPI, answer: map[string]any{}, always: true},
 		{pattern: "GET /v1/cluster", name: "Cluster", doc: "Read the cluster's own row.",
 			handle: h.getCluster, query: polls(), answer: api.Cluster{}},
+		{pattern: "POST /v1/system/gc", name: "CollectGarbage", doc: "Remove now what has ended, whatever its age.",
+			handle: h.collectGarbage, body: struct{}{}, answer: api.Collected{}},
 		{pattern: "GET /v1/system/snapshot", name: "SaveState", doc: "Save the whole state.",
 			handle: h.saveSnapshot, media: octets},
 		{pattern: "PUT /v1/system/snapshot", name: "RestoreState", doc: "Replace the state by a saved one, and begin a new generation.",

@@ -75,6 +75,7 @@ func TestEveryRoute(t *testing.T) {
 			{"GET /v1/agent/assignments", nil, agent, &api.Assignments{}, true},
 			{"POST /v1/agent/report", api.Report{NodeID: "n1", Session: n1.session, Epoch: 1, Sequence: 99}, agent, &api.Reported{}, false},
 			{"GET /v1/system/recovery", nil, nil, &api.Recovery{}, false},
+			{"POST /v1/system/gc", map[string]any{}, nil, &api.Collected{}, false},
 			{"POST /v1/system/recovery", map[string]any{"number": 1}, nil, &api.Recovery{}, false},
 			{"DELETE /v1/job/default/db?version=0", nil, nil, &api.JobInfo{}, false},
 		} {

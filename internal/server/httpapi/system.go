@@ -103,3 +103,14 @@ func (h *Handler) serveMetrics(r *request) (any, error) {
 	h.metrics.ServeHTTP(r.w, r.Request)
 	return nil, nil
 }
+
+// collectGarbage removes what has ended.
+func (h *Handler) collectGarbage(r *request) (any, error) {
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	if err := r.decode(&struct{}{}); err != nil {
+		return nil, err
+	}
+	return h.Rubbish.Collect(r.Context())
+}
