@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -41,7 +42,7 @@ func openDataDir(path string, dev bool) (*dataDir, error) {
 		return nil, fmt.Errorf("lock data directory: %w (%s)", err, otherDir)
 	}
 	d := &dataDir{lock}
-	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	err = takeLock(lock)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
 		err = api.Errorf(api.CodeInUse, "another agent uses the data directory %s: stop that one, or choose another with --data-dir", path)
@@ -59,6 +60,30 @@ func openDataDir(path string, dev bool) (*dataDir, error) {
 		return nil, errors.Join(err, d.lock.Close())
 	}
 	return d, nil
+}
+
+// An agent that was killed holds its lock a moment longer, by a program that it
+// was about to start. Whoever starts the next one at once is not refused.
+const (
+	lockWait  = 3 * time.Second
+	lockPause = 50 * time.Millisecond
+)
+
+func takeLock(lock *os.File) error {
+	late := time.After(lockWait)
+	again := time.NewTicker(lockPause)
+	defer again.Stop()
+	for {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-late:
+			return err
+		}
+	}
 }
 
 // mayBeRemoved refuses a directory with something in it that no development

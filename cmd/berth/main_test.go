@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -213,6 +215,53 @@ func TestSecondAgentOnADataDirectory(t *testing.T) {
 	if out, status := third.interrupt(); status != 0 {
 		t.Errorf("the third ended with %d:\n%s", status, out)
 	}
+}
+
+// TestStartRightAfterAKill: the killed agent's lock is held a moment longer by
+// what it was starting, and the next agent gave up.
+func TestStartRightAfterAKill(t *testing.T) {
+	t.Parallel()
+	dir, file := filepath.Join(t.TempDir(), "d"), serverFile(t)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Flock(int(held.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	http, raft := ports(t)
+	next := start(t, 0, "agent", "--config", file, "--data-dir", dir, "--http-address", http, "--raft-address", raft)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for late := time.After(limit); !next.opened(held.Name()); {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("it does not come to the lock:\n%s", next.text())
+		}
+	}
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next.says("leadership won")
+	if out, status := next.interrupt(); status != 0 {
+		t.Errorf("it ended with %d:\n%s", status, out)
+	}
+}
+
+// opened reports whether the process has the file open.
+func (r *running) opened(path string) bool {
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", r.cmd.Process.Pid))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return slices.ContainsFunc(links, func(link string) bool {
+		target, err := os.Readlink(link)
+		return err == nil && target == path
+	})
 }
 
 // TestCopiedDataDirectory: a copy of a data directory beside the original took
