@@ -22,7 +22,10 @@ attachment {"alloc_id":"a4","volume_id":"media","node_id":"n1","status":{"state"
 attachment {"alloc_id":"a5","volume_id":"media","node_id":"n2","status":{"state":"node-published"}}
 attachment {"alloc_id":"a6","volume_id":"media","node_id":"n3","status":{"state":"unpublishing"}}
 attachment {"alloc_id":"a7","volume_id":"media","node_id":"n4","status":{"state":"freed"}}
+publication {"volume_id":"small","node_id":"n5","status":{"node_expansion":20}}
+publication {"volume_id":"small","node_id":"n6","status":{"node_expansion":20,"node_expansion_refused":"FAILED_PRECONDITION: in use"}}
+publication {"volume_id":"small","node_id":"n7"}
 `
 	controllertest.Pending(t, volumewatcher.Controller{}, world,
-		volumewatcher.Key("default", "pg", "n1"), volumewatcher.Key("default", "pg", "n2"))
+		volumewatcher.Key("default", "pg", "n1"), volumewatcher.Key("default", "pg", "n2"), volumewatcher.Key("default", "small", "n5"))
 }
