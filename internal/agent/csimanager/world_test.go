@@ -54,6 +54,7 @@ type facts struct {
 	mu        sync.Mutex
 	instances []api.InstanceFact
 	staged    map[string]bool
+	grown     map[string]int64
 }
 
 func (f *facts) SetInstance(i api.InstanceFact) {
@@ -66,9 +67,17 @@ func (f *facts) SetPublication(p api.PublicationFact) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.staged == nil {
-		f.staged = map[string]bool{}
+		f.staged, f.grown = map[string]bool{}, map[string]int64{}
 	}
-	f.staged[string(p.Namespace)+"/"+string(p.VolumeID)] = p.Staged
+	id := string(p.Namespace) + "/" + string(p.VolumeID)
+	f.staged[id], f.grown[id] = p.Staged, p.Grown
+}
+
+// size is the size that was last said that a volume has grown to.
+func (f *facts) size(id string) int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.grown[id]
 }
 
 // said is every fact about instances so far, and last the newest one.
