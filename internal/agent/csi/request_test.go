@@ -270,6 +270,8 @@ func TestInvalidRequests_AreNotSent(t *testing.T) {
 	worse := api.Capability{AccessMode: api.SingleNodeWriter, AttachmentMode: "usb"}
 	create := func(r api.CreateRequest) error { _, err := c.CreateVolume(t.Context(), r); return err }
 	publish := func(r api.PublishRequest) error { _, err := c.ControllerPublish(t.Context(), r); return err }
+	expand := func(r api.ExpandRequest) error { _, err := c.ControllerExpand(t.Context(), r); return err }
+	grow := func(r csi.NodeExpandRequest) error { _, err := c.NodeExpand(t.Context(), r); return err }
 	for _, test := range []struct {
 		err             error
 		method, message string
@@ -279,6 +281,8 @@ func TestInvalidRequests_AreNotSent(t *testing.T) {
 			Preferred: []api.Topology{{"Zone": "a", "zone": "b"}},
 		}}), "CreateVolume", `the keys "Zone" and "zone", which are one`},
 		{publish(api.PublishRequest{Capability: worse}), "ControllerPublishVolume", `the attachment mode is "usb"`},
+		{expand(api.ExpandRequest{Capability: bad}), "ControllerExpandVolume", `the access mode is "both-nodes"`},
+		{grow(csi.NodeExpandRequest{NodeExpandRequest: api.NodeExpandRequest{Capability: bad}}), "NodeExpandVolume", `the access mode is "both-nodes"`},
 		{c.ControllerUnpublish(t.Context(), api.UnpublishRequest{ExternalID: "v"}), "ControllerUnpublishVolume", "every node"},
 		{c.NodeStage(t.Context(), csi.StageRequest{Capability: bad}), "NodeStageVolume", `"both-nodes"`},
 		{c.NodePublish(t.Context(), csi.PublishRequest{}), "NodePublishVolume", `the access mode is ""`},

@@ -87,7 +87,7 @@ func bubble(t *testing.T, f func(w *world, e *operation.Executor, end func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, facts: map[string]api.OperationFact{}}
-		w.backend = csitest.NewBackend(csitest.Options{Attach: true, GetVolume: true, Snapshot: true, SnapshotWork: 1})
+		w.backend = csitest.NewBackend(csitest.Options{Expand: true, Modify: true, Attach: true, GetVolume: true, Snapshot: true, SnapshotWork: 1})
 		d := w.backend.Node(csitest.Node{ID: "i-1"})
 		stop := d.Start(t)
 		defer stop()
@@ -153,6 +153,8 @@ func TestEachKindMakesItsCall(t *testing.T) {
 				ExternalID: volume, ExternalNodeID: "i-1", Capability: capability(), Context: made.Result.Context,
 			}}),
 			assigned(api.OperationUnpublish, 1, api.OperationRequest{Unpublish: &api.UnpublishRequest{ExternalID: volume, ExternalNodeID: "i-1"}}),
+			assigned(api.OperationExpand, 1, api.OperationRequest{Expand: &api.ExpandRequest{ExternalID: volume, CapacityMin: 2 << 30, Capability: capability()}}),
+			assigned(api.OperationModify, 1, api.OperationRequest{Modify: &api.ModifyRequest{ExternalID: volume, MutableParameters: map[string]string{"iops": "1"}}}),
 			assigned(api.OperationDelete, 1, api.OperationRequest{Delete: &api.DeleteRequest{ExternalID: volume}}),
 		} {
 			run(e, op)
@@ -160,7 +162,7 @@ func TestEachKindMakesItsCall(t *testing.T) {
 				w.t.Errorf("%s: %+v", op.Kind, f)
 			}
 		}
-		for _, method := range []string{"CreateVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "DeleteVolume"} {
+		for _, method := range []string{"CreateVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "ControllerExpandVolume", "ControllerModifyVolume", "DeleteVolume"} {
 			if n := w.calls(method); n != 1 {
 				w.t.Errorf("%d calls of %s", n, method)
 			}
@@ -438,4 +440,43 @@ func TestWithoutItsSecretsNoCallIsMade(t *testing.T) {
 			w.t.Errorf("%d calls, and said %+v", w.calls("CreateVolume"), f)
 		}
 	})
+}
+
+// mounter expands what is mounted here, or says why not.
+type mounter struct {
+	asked []*api.Operation
+	err   error
+}
+
+func (m *mounter) Expand(_ context.Context, op *api.Operation) (api.OperationResult, error) {
+	m.asked = append(m.asked, op)
+	return api.OperationResult{Capacity: 2 << 30}, m.err
+}
+
+func TestNodeExpandIsTheMountersCall(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err  error
+		want api.OperationFact
+	}{
+		"Done":       {nil, api.OperationFact{Code: csi.CodeOK, Result: api.OperationResult{Capacity: 2 << 30}}},
+		"Refused":    {&csi.Error{Method: "NodeExpandVolume", Code: csi.CodeFailedPrecondition, Message: "in use"}, api.OperationFact{Code: csi.CodeFailedPrecondition, Message: "in use", Result: api.OperationResult{Capacity: 2 << 30}}},
+		"NotMounted": {api.Errorf(api.CodeUnavailable, "it is not mounted"), api.OperationFact{Code: csi.CodeUnavailable, NotSent: true, Message: "it is not mounted", Result: api.OperationResult{Capacity: 2 << 30}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(w *world, e *operation.Executor, _ func()) {
+				w.absent = api.Errorf(api.CodeUnavailable, "no controller serves here")
+				m := &mounter{err: tc.err}
+				e.Mounts(m)
+				op := assigned(api.OperationNodeExpand, 1, api.OperationRequest{NodeExpand: &api.NodeExpandRequest{ExternalID: "v", CapacityMin: 2 << 30}})
+				run(e, op)
+				got, _ := w.said(op)
+				tc.want.ID, tc.want.Attempt, got.Duration = op.ID, 1, 0
+				if diff := cmp.Diff(tc.want, got); diff != "" || len(m.asked) != 1 {
+					t.Errorf("asked %d times, said (-want +got):\n%s", len(m.asked), diff)
+				}
+			})
+		})
+	}
 }
