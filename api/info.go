@@ -28,7 +28,9 @@ type VolumeInfo struct {
 	// Attachments are those that hold the volume.
 	Attachments []*Attachment `json:"attachments,omitempty"`
 	Operations  []*Operation  `json:"operations,omitempty"`
-	Waits       []Wait        `json:"waits,omitempty"`
+	// Snapshots are those of the volume, by id.
+	Snapshots []*Snapshot `json:"snapshots,omitempty"`
+	Waits     []Wait      `json:"waits,omitempty"`
 }
 
 // JobState sums up a job.

@@ -108,7 +108,7 @@ type Query struct {
 	// Filters are conditions that all must hold, such as status.state==ready.
 	// Where makes them.
 	Filters []string
-	// Volume narrows a list of operations.
+	// Volume narrows a list of operations or snapshots.
 	Volume api.VolumeID
 	// Page reads the list in pages; nil reads all of it at once.
 	Page *Page

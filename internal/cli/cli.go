@@ -160,6 +160,7 @@ func (a *app) root() *cobra.Command {
 		a.statusCommand(),
 		a.jobCommand(),
 		a.volumeCommand(),
+		a.snapshotCommand(),
 		a.allocCommand(),
 		a.serviceCommand(),
 		a.nodeCommand(),

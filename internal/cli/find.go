@@ -38,6 +38,9 @@ func kinds() []kind {
 		kindOf(kind{noun: "volume", name: "volume", namespaced: true}, (*client.Client).Volumes, func(v *api.Volume) known {
 			return known{string(v.ID), fmt.Sprintf("%s, plugin %s", v.Status.State, v.Spec.PluginID), v.Namespace}
 		}),
+		kindOf(kind{noun: "snapshot", name: "snapshot", namespaced: true}, (*client.Client).Snapshots, func(s *api.Snapshot) known {
+			return known{string(s.ID), fmt.Sprintf("%s, of volume %s", s.Status.State, s.VolumeID), s.Namespace}
+		}),
 		kindOf(kind{noun: "job", name: "job", namespaced: true}, (*client.Client).Jobs, func(j api.JobInfo) known {
 			return known{string(j.ID), fmt.Sprintf("%s, %s", j.Spec.Type, j.State), j.Namespace}
 		}),

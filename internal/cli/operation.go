@@ -96,7 +96,7 @@ func (a *app) showOperation(cmd *cobra.Command, args []string) error {
 	if o.Status.Uncertain {
 		uncertain = "yes: an attempt ended without anybody knowing its effect"
 	}
-	a.facts("ID", string(o.ID), "Kind", string(o.Kind), "Namespace", string(o.Namespace), "Volume", string(o.VolumeID), "Node", string(o.NodeID),
+	a.facts("ID", string(o.ID), "Kind", string(o.Kind), "Namespace", string(o.Namespace), "Volume", string(o.VolumeID), "Snapshot", string(o.SnapshotID), "Node", string(o.NodeID),
 		"Plugin", string(o.PluginID), "State", string(o.Status.State), "Attempt", strconv.Itoa(o.Status.Attempt),
 		"Made by", string(o.Status.Executor), "Code", o.Status.Code, "Message", o.Status.Message, "Means", means, "So", then, "Uncertain", uncertain,
 		"Took", took(o), "Next try", next, "Age", age(o.CreateTime))
@@ -115,6 +115,9 @@ func (a *app) abandonOperation(cmd *cobra.Command, args []string) error {
 	fmt.Fprintf(a.Stdout, "operation %s is given up\n", o.ID)
 	if o.Request.Create != nil {
 		fmt.Fprintf(a.Stdout, "look for a volume named %s at the provider\n", plain(o.Request.Create.Name))
+	}
+	if o.Request.Snapshot != nil {
+		fmt.Fprintf(a.Stdout, "look for a snapshot named %s at the provider\n", plain(o.Request.Snapshot.Name))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		"Plugin", string(v.Spec.PluginID), "External ID", v.Status.ExternalID, "Origin", origin(&v.Spec), "Secrets", strings.Join(v.Secrets, ", "),
 		"Capacity", size(v.Status.Capacity), "Expansion", expansion(v.Volume),
 		"Parameters", pairs(v.Status.MutableParameters), "Modification", modification(v.Volume), "Capabilities", capabilities(v.Spec.Capabilities),
-		"Topology", topologies(v.Status.AccessibleTopology), "Age", age(v.CreateTime),
+		"Topology", topologies(v.Status.AccessibleTopology), "Snapshots", schedule(v.Volume), "Age", age(v.CreateTime),
 	)
 	if len(v.Attachments) > 0 {
 		a.section("Held by")
@@ -129,6 +129,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		a.growth(v.Publications)
 	}
 	a.usages(cmd, c, &v)
+	a.snapshots(&v)
 	a.operations(v.Operations)
 	a.waits(v.Waits)
 	return nil

@@ -118,6 +118,19 @@ func (s *Server) measureState(r *telemetry.Registry) {
 		func(a *api.Attachment) (string, string) { return string(a.PluginID), string(a.Status.State) }))
 	count("berth_publications", "Publications by outcome, and whether they are staged", []string{"outcome", "staged"}, rows(state.Publications(),
 		func(p *api.Publication) (string, string) { return string(p.Status.Outcome), yes(p.Status.Staged) }))
+	count("berth_snapshots", "Snapshots by plugin and state", []string{"plugin", "state"}, rows(state.Snapshots(),
+		func(s *api.Snapshot) (string, string) { return string(s.PluginID), string(s.Status.State) }))
+	r.Read(telemetry.Metric{
+		Name: "berth_snapshot_schedule_age_seconds", Kind: telemetry.Gauge, Labels: []string{"plugin"},
+		Help: "For how long a snapshot schedule has made no snapshot that is ready: of the schedule for which that is longest; only of the server that leads",
+	}, func(emit telemetry.Emit) {
+		if !s.consensus.Ready() {
+			return
+		}
+		for plugin, age := range oldestSchedules(s.store.View(), s.consensus.Now()) {
+			emit(age.Seconds(), string(plugin))
+		}
+	})
 	count("berth_jobs", "Jobs by type", []string{"type"}, rows(state.Jobs(),
 		func(j *api.Job) (string, string) { return string(j.Spec.Type), "" }))
 	count("berth_allocations", "Allocations by state; ended ones until they are collected", []string{"state"}, rows(state.Allocations(),
@@ -135,6 +148,29 @@ func rows[T any](table state.Table[T], of func(*T) (string, string)) func(state.
 			}
 		}
 	}
+}
+
+// oldestSchedules is, for each plugin, the greatest age of the newest snapshot
+// that a schedule has made and that is ready. A schedule that has made none
+// counts from its first.
+func oldestSchedules(v state.View, now time.Time) map[api.PluginID]time.Duration {
+	oldest := map[api.PluginID]time.Duration{}
+	for vol := range v.ScheduledVolumes() {
+		if vol.Status.Schedule == nil || vol.Status.Schedule.Last.IsZero() {
+			continue
+		}
+		newest := time.Time{}
+		for s := range v.VolumeSnapshots(vol.Namespace, vol.ID) {
+			if s.Owner == api.OwnerSchedule && s.VolumeUID == vol.UID && s.Status.State == api.SnapshotReady && s.Scheduled.After(newest) {
+				newest = s.Scheduled
+			}
+		}
+		if newest.IsZero() {
+			newest = vol.Status.Schedule.Last
+		}
+		oldest[vol.Spec.PluginID] = max(oldest[vol.Spec.PluginID], now.Sub(newest))
+	}
+	return oldest
 }
 
 func yes(b bool) string {

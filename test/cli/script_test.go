@@ -72,7 +72,10 @@ func TestScripts(t *testing.T) {
 // provider is the driver of a script: one whose name begins with expand has
 // volumes that can be changed, and with offline in it only while nobody uses them.
 func provider(script string) csitest.Options {
-	o := csitest.Options{Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"}}
+	o := csitest.Options{
+		Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"},
+		Snapshot: true, SnapshotWork: 1, SnapshotsDepend: true,
+	}
 	if strings.HasPrefix(script, "expand") {
 		o.Expand, o.NodeExpand, o.Modify, o.Largest = true, true, true, 100<<30
 		o.Offline = strings.Contains(script, "offline")

@@ -95,6 +95,8 @@ func (*fake) Live(api.NodeID, string) bool { return false }
 func (f *fake) Volume(v state.View, _ *api.Volume) []api.Wait { return f.Everything(v) }
 func (f *fake) Job(v state.View, _ *api.Job) []api.Wait       { return f.Everything(v) }
 
+func (f *fake) Snapshot(v state.View, _ *api.Snapshot) []api.Wait { return f.Everything(v) }
+
 func (f *fake) Allocation(v state.View, _ *api.Allocation) []api.Wait { return f.Everything(v) }
 
 func (f *fake) Everything(v state.View) []api.Wait {

@@ -42,6 +42,7 @@ type Explainer interface {
 	Volume(v state.View, vol *api.Volume) []api.Wait
 	Job(v state.View, job *api.Job) []api.Wait
 	Allocation(v state.View, a *api.Allocation) []api.Wait
+	Snapshot(v state.View, s *api.Snapshot) []api.Wait
 	Everything(v state.View) []api.Wait
 }
 

@@ -55,6 +55,8 @@ func (h *Handler) abandonOperation(r *request) (any, error) {
 	switch r := op.Request; {
 	case r.Create != nil:
 		reason += fmt.Sprintf("the provider may have a volume named %s", r.Create.Name)
+	case r.Snapshot != nil:
+		reason += fmt.Sprintf("the provider may have a snapshot named %s", r.Snapshot.Name)
 	default:
 		reason += "the provider may have made the change"
 	}
