@@ -65,7 +65,7 @@ func weighted() []command.Kind {
 	weights := map[command.Kind]int{
 		"node.report": 12, "allocation.place": 12, "attachment.advance": 8, "operation.open": 8, "operation.assign": 8,
 		"volume.apply": 3, "volume.forget": 2, "allocation.stop": 3, "publication.forget": 3,
-		"snapshot.create": 3, "snapshot.delete": 2, "snapshot.forget": 2,
+		"snapshot.create": 3, "snapshot.delete": 2, "snapshot.forget": 2, "volume.grow": 4,
 		"node.register": 2, "node.state": 2, "operation.cancel": 2, "job.apply": 2, "job.settle": 2, "collect": 2,
 	}
 	var all []command.Kind
