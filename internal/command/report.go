@@ -243,7 +243,7 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 		// nothing: to give up would be to lose what it may have made.
 		next.Status.State = api.OperationWaiting
 		next.Status.Failures++
-		next.Status.Next = tx.Now().Add(fit.Backoff(string(op.ID), next.Status.Failures))
+		next.Status.Next = tx.Now().Add(fit.Pause(&next))
 		elsewhere(&next)
 	default:
 		next.Status.State = api.OperationFailed

@@ -59,6 +59,20 @@ func Backoff(subject string, failures int) time.Duration {
 	return spreadOut(min(d, lastBackoff), fmt.Sprintf("%s/%d", subject, failures))
 }
 
+// Pause is Backoff for an operation that has failed: what its plugin does not
+// have at all is asked for seldom from the first time on (CSI spec, Error
+// Scheme: UNIMPLEMENTED is not to be retried), and only where to give up would
+// leak something.
+func Pause(op *api.Operation) time.Duration {
+	if op.Status.Code == "UNIMPLEMENTED" {
+		return Backoff(string(op.ID), op.Status.Failures+longest)
+	}
+	return Backoff(string(op.ID), op.Status.Failures)
+}
+
+// longest is a number of failures after which the wait does not grow any more.
+const longest = 16
+
 // spreadOut makes a wait longer by up to a quarter, by the name of what waits.
 func spreadOut(d time.Duration, name string) time.Duration {
 	share := int64(spread(name) % 1024)
