@@ -93,6 +93,7 @@ func (c *Consensus) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return c.follow(ctx) })
 	g.Go(func() error { return c.compact(ctx) })
 	err = g.Wait()
+	c.leaveSnapshot()
 	if stop := r.Shutdown().Error(); stop != nil {
 		err = errors.Join(err, fmt.Errorf("stop raft: %w", stop))
 	}

@@ -21,6 +21,8 @@ type fsm struct {
 	log   *slog.Logger
 	// bytes counts what was applied since the last snapshot.
 	bytes atomic.Int64
+	// saved is the size of the last snapshot that this server took.
+	saved atomic.Int64
 	// diverged counts entries that were planned without an error and failed
 	// when applied. It is zero unless there is a fault in Berth.
 	diverged atomic.Int64
@@ -80,14 +82,29 @@ type moment struct {
 // Persist writes the view. The log that it holds counts no more, once it is
 // written: a snapshot that failed is soon tried again.
 func (m *moment) Persist(sink raft.SnapshotSink) error {
-	if err := m.view.Save(sink); err != nil {
+	size := &counter{w: sink}
+	if err := m.view.Save(size); err != nil {
 		return errors.Join(err, sink.Cancel())
 	}
 	if err := sink.Close(); err != nil {
 		return err
 	}
 	m.fsm.bytes.Add(-m.bytes)
+	m.fsm.saved.Store(size.n)
 	return nil
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write implements io.Writer.
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // Release has nothing to release: a view is garbage when nobody holds it.

@@ -40,7 +40,7 @@ func TestCompaction(t *testing.T) {
 		c.start()
 		c.leader()
 
-		s.Grow(60 << 20)
+		s.Grow(12 << 20)
 		time.Sleep(5 * time.Minute)
 		if n := snapshots.tries.Load(); n != 0 {
 			t.Fatalf("%d snapshots of a small log", n)
@@ -73,4 +73,36 @@ func TestCompaction(t *testing.T) {
 			t.Error("the state after the restart is another one")
 		}
 	})
+}
+
+// A server that stops leaves a snapshot of what the next one would have to make
+// again, and none of what is made again in no time.
+func TestServerThatStopsLeavesASnapshot(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ grows, want int }{
+		"OfALargeLog": {3 << 20, 1},
+		"NotOfASmall": {1 << 20, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 1)
+				s := c.servers[0]
+				c.start()
+				c.leader()
+				propose(t, s, volume(1))
+				s.Grow(int64(tc.grows))
+				want := saved(t, s.View())
+				c.stopServer(s)
+				if list, err := s.stores.Snapshots.List(); err != nil || len(list) != tc.want {
+					t.Errorf("snapshots: %v, %v, want %d", list, err, tc.want)
+				}
+				c.startServer(s)
+				c.leader()
+				if !bytes.Equal(want, saved(t, s.View())) {
+					t.Error("the state after the restart is another one")
+				}
+			})
+		})
+	}
 }

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"encoding/json"
-
 	"github.com/hashicorp/go-memdb"
 )
 
@@ -10,7 +8,7 @@ import (
 type definition struct {
 	name   string
 	schema *memdb.TableSchema
-	decode func(json.RawMessage) (any, error)
+	decode func(read func(any) error) (any, error)
 }
 
 // definitions lists every table in the order in which they are saved. A new
@@ -50,8 +48,8 @@ func define[T any](name string, indexes ...*memdb.IndexSchema) definition {
 	for _, i := range indexes {
 		t.Indexes[i.Name] = i
 	}
-	return definition{name: name, schema: t, decode: func(b json.RawMessage) (any, error) {
+	return definition{name: name, schema: t, decode: func(read func(any) error) (any, error) {
 		row := new(T)
-		return row, unmarshalStrict(b, row)
+		return row, read(row)
 	}}
 }

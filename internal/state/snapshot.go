@@ -2,13 +2,11 @@ package state
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
-	"github.com/hashicorp/go-memdb"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -120,57 +118,6 @@ func readHeader(scan *bufio.Scanner) error {
 	return nil
 }
 
-// readRows fills the database. It writes in batches: one transaction for all
-// would track more than go-memdb does cheaply.
-func readRows(scan *bufio.Scanner, db *memdb.MemDB) error {
-	const batch = 1000
-	decoders := map[string]func(json.RawMessage) (any, error){}
-	for _, d := range definitions() {
-		decoders[d.name] = d.decode
-	}
-	txn := db.Txn(true)
-	defer func() { txn.Abort() }()
-	for count := 0; scan.Scan(); count++ {
-		var l line
-		if err := unmarshalStrict(scan.Bytes(), &l); err != nil {
-			return fmt.Errorf("restore state: row %d: %w", count+1, err)
-		}
-		if l.Table == "" {
-			return finishRows(scan, txn, l.Rows, count)
-		}
-		decode := decoders[l.Table]
-		if decode == nil {
-			return fmt.Errorf("restore state: row %d: unknown table %q", count+1, l.Table)
-		}
-		row, err := decode(l.Row)
-		if err != nil {
-			return fmt.Errorf("restore state: row %d of %s: %w", count+1, l.Table, err)
-		}
-		if err := txn.Insert(l.Table, row); err != nil {
-			return fmt.Errorf("restore state: row %d of %s: %w", count+1, l.Table, err)
-		}
-		if count%batch == batch-1 {
-			txn.Commit()
-			txn = db.Txn(true)
-		}
-	}
-	return fmt.Errorf("restore state: the stream is cut: %w", cutOr(scan.Err()))
-}
-
-func finishRows(scan *bufio.Scanner, txn *memdb.Txn, want, got int) error {
-	if want != got {
-		return fmt.Errorf("restore state: %d rows, and the trailer says %d", got, want)
-	}
-	if scan.Scan() {
-		return errors.New("restore state: there is something after the trailer")
-	}
-	if err := scan.Err(); err != nil {
-		return fmt.Errorf("restore state: %w", err)
-	}
-	txn.Commit()
-	return nil
-}
-
 func cutOr(err error) error {
 	if err == nil {
 		return io.ErrUnexpectedEOF
@@ -181,18 +128,3 @@ func cutOr(err error) error {
 // Restore replaces everything in s by what other holds, and wakes everybody
 // who watches s. other must not be used afterwards.
 func (s *Store) Restore(other *Store) { s.replace(other.current.Load().db) }
-
-// unmarshalStrict refuses fields that it does not know, and whatever follows
-// the value: a server that does not know what it reads must stop rather than
-// diverge.
-func unmarshalStrict(b []byte, v any) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the value")
-	}
-	return nil
-}
