@@ -23,13 +23,14 @@ const (
 	TopicJob         Topic = "job"
 	TopicAllocation  Topic = "allocation"
 	TopicSnapshot    Topic = "snapshot"
+	TopicFinding     Topic = "finding"
 )
 
 // Topics lists all topics.
 func Topics() []Topic {
 	return []Topic{
 		TopicCluster, TopicNode, TopicInstance, TopicVolume, TopicPublication, TopicAttachment,
-		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot,
+		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot, TopicFinding,
 	}
 }
 

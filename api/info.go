@@ -30,7 +30,9 @@ type VolumeInfo struct {
 	Operations  []*Operation  `json:"operations,omitempty"`
 	// Snapshots are those of the volume, by id.
 	Snapshots []*Snapshot `json:"snapshots,omitempty"`
-	Waits     []Wait      `json:"waits,omitempty"`
+	// Findings are what differs between the plugin's word of it and the state's.
+	Findings []*Finding `json:"findings,omitempty"`
+	Waits    []Wait     `json:"waits,omitempty"`
 }
 
 // JobState sums up a job.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -22,5 +23,27 @@ func (c *Client) PluginCapacity(ctx context.Context, id api.PluginID) ([]api.Pla
 // VolumeUsage reads how full a volume is, as each node that has it mounted says.
 func (c *Client) VolumeUsage(ctx context.Context, ns api.NamespaceID, id api.VolumeID) ([]api.VolumeUsage, error) {
 	all, _, err := get[[]api.VolumeUsage](ctx, c, Query{}, "volume", string(ns), string(id), "usage")
+	return all, err
+}
+
+// Findings lists what was found to differ between plugins and the state.
+func (c *Client) Findings(ctx context.Context, q Query) ([]*api.Finding, uint64, error) {
+	return get[[]*api.Finding](ctx, c, q, "findings")
+}
+
+// Finding reads a finding.
+func (c *Client) Finding(ctx context.Context, id api.FindingID, q Query) (*api.Finding, uint64, error) {
+	return get[*api.Finding](ctx, c, q, "finding", string(id))
+}
+
+// Sweep compares a plugin with the state now, or all if id is empty. A
+// difference becomes a finding when it is seen twice, some time apart.
+func (c *Client) Sweep(ctx context.Context, id api.PluginID) ([]api.SweepReport, error) {
+	return change[[]api.SweepReport](ctx, c, call{method: http.MethodPost, path: []string{"sweep"}, body: api.SweepRequest{PluginID: id}})
+}
+
+// SweepReports reads how the last comparison of each plugin went.
+func (c *Client) SweepReports(ctx context.Context) ([]api.SweepReport, error) {
+	all, _, err := get[[]api.SweepReport](ctx, c, Query{}, "sweep")
 	return all, err
 }

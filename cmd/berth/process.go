@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/keyring"
 	"github.com/berth-dev/berth/internal/localdriver"
 	"github.com/berth-dev/berth/internal/server"
+	"github.com/berth-dev/berth/internal/server/sweep"
 	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/supervise"
 	"github.com/berth-dev/berth/internal/telemetry"
@@ -172,6 +173,7 @@ func (p *process) server(ctx context.Context) (*server.Server, error) {
 	}
 	return server.New(server.Config{
 		ServerID: id, Version: p.version, Tracer: tracer,
+		Sweep:  sweep.Config{Interval: p.cfg.Server.SweepEvery()},
 		Expect: p.cfg.Server.BootstrapExpect, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(),
 		HTTP: listener, Keyring: keys, Keep: keep(p.cfg.Server.Keep), Calls: p.calls(), Metrics: p.metrics,

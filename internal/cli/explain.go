@@ -55,6 +55,9 @@ func (a *app) explainVolume(cmd *cobra.Command, word string) error {
 			a.print(plain(fmt.Sprintf("  node %s has it still: %s", p.NodeID, presence(p))))
 		}
 	}
+	for _, f := range v.Findings {
+		a.print("  " + plain(found(f)+since(f.Since)))
+	}
 	a.explainWaits(subject, v.Waits)
 	return nil
 }

@@ -177,6 +177,12 @@ func world() map[string]any {
 	plugin := &api.Plugin{ID: "disk", Driver: "disk.example", VendorVersions: []string{"v3", "v4"}, ControllersHealthy: 1, ControllersExpected: 1, NodesHealthy: 1, NodesExpected: 2}
 	whole := *plugin
 	whole.Instances = []*api.Instance{instance}
+	findings := []*api.Finding{
+		{Meta: meta, ID: "leak-0a1b2c3d4e5f", Observation: api.Observation{Kind: api.FindingLeak, PluginID: "disk", ExternalID: "vol\x1b-9", Capacity: 1 << 30, Nodes: []string{"i-9"}, Message: "it bears a name", Since: daysAgo()}},
+		{Meta: meta, ID: "retained-0a1b2c3d4e5f", Observation: api.Observation{Kind: api.FindingRetained, PluginID: "disk", ExternalID: "vol-8", Namespace: "default", VolumeID: "old", Message: "it was kept"}},
+		{Meta: meta, ID: "attached-0a1b2c3d4e5f", Observation: api.Observation{Kind: api.FindingAttached, PluginID: "disk", ExternalID: "vol-0a1b", Namespace: "default", VolumeID: "pg", ExternalNodeID: "i-9", Message: "nobody knows why", Since: daysAgo()}},
+		{Meta: meta, ID: "abnormal-0a1b2c3d4e5f", Observation: api.Observation{Kind: api.FindingAbnormal, PluginID: "disk", ExternalID: "vol-0a1b", Namespace: "default", VolumeID: "pg", Message: "the plugin says: it\nsmokes", Since: daysAgo()}},
+	}
 	waits := []api.Wait{
 		{Subject: "volume default/archive", Reason: "no node runs plugin tape"},
 		{Subject: "operation publish/default/pg/db-1-9f31c2aa@2", Reason: "attempt 3 answered UNAVAILABLE: try\tlater", Since: daysAgo(), Next: soon()},
@@ -193,7 +199,9 @@ func world() map[string]any {
 			Index: 7, Nodes: 2, NodesReady: 1, Volumes: 2, Jobs: 1, Waits: waits,
 		},
 		"GET /v1/volumes":           []*api.Volume{vol, stuck},
-		"GET /v1/volume/default/pg": api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:]},
+		"GET /v1/volume/default/pg": api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:], Findings: findings[2:]},
+		"GET /v1/findings":          findings,
+		"POST /v1/sweep":            []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/volume/default/pg/usage": []api.VolumeUsage{
 			{NodeID: node.ID, Bytes: &api.Usage{Total: 10 << 30, Used: 4 << 30, Available: 6 << 30}, Inodes: &api.Usage{Total: 1000, Used: 5, Available: 995}, Condition: &api.VolumeCondition{Abnormal: true, Message: "it\nsmokes"}},
 			{NodeID: "db-2", Unknown: "node db-2 is down"},

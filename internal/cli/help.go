@@ -39,6 +39,7 @@ func usages() map[string][]string {
 		"volume delete":           {"berth volume delete notes", "berth volume delete notes --timeout 2m"},
 		"volume expand":           {"berth volume expand notes --capacity-min 20GiB", "berth volume expand notes --capacity-min 20GiB --capacity-max 30GiB --detach"},
 		"volume modify":           {"berth volume modify notes iops=3000 throughput=250"},
+		"volume leaks":            {"berth volume leaks", "berth volume leaks --now --plugin local"},
 		"volume init":             {"berth volume init"},
 		"snapshot create":         {"berth snapshot create notes", "berth snapshot create notes before-upgrade --keep 30d", "berth snapshot create notes --parameter tier=cold --detach"},
 		"snapshot list":           {"berth snapshot list", "berth snapshot list --volume notes"},

@@ -79,6 +79,8 @@ func TestJSONIsTheAPIsAndNothingElse(t *testing.T) {
 		"node status db-1-9f31c2aa":            "GET /v1/node/db-1-9f31c2aa",
 		"plugin list":                          "GET /v1/plugins",
 		"plugin status disk":                   "GET /v1/plugin/disk",
+		"volume leaks":                         "GET /v1/findings",
+		"volume leaks --now":                   "GET /v1/findings",
 		"plugin volumes disk":                  "GET /v1/plugin/disk/volumes",
 		"plugin capacity disk":                 "GET /v1/plugin/disk/capacity",
 		"operation list":                       "GET /v1/operations",

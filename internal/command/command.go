@@ -62,6 +62,7 @@ func kinds() []kind {
 		{"snapshot.forget", 1, func() Command { return &ForgetSnapshot{} }},
 		{"snapshot.schedule", 1, func() Command { return &ScheduleSnapshots{} }},
 		{"volume.grow", 1, func() Command { return &GrowVolume{} }},
+		{"finding.record", 1, func() Command { return &RecordFindings{} }},
 	}
 }
 

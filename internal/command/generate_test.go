@@ -101,6 +101,8 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return drawVolume(t)
 	case "volume.delete":
 		return &command.DeleteVolume{Namespace: api.DefaultNamespace, ID: volumeID(t), Reclaim: oneOf(t, "reclaim", "", api.ReclaimDelete, api.ReclaimRetain)}
+	case "finding.record":
+		return drawFindings(t, v)
 	case "volume.forget":
 		c := &command.ForgetVolume{Namespace: api.DefaultNamespace, ID: volumeID(t)}
 		if vol := v.Volume(c.Namespace, c.ID); vol != nil {
@@ -442,4 +444,25 @@ func drawAttempt(t *rapid.T, op *api.Operation) int {
 		return op.Status.Attempt - 1
 	}
 	return op.Status.Attempt
+}
+
+func drawFindings(t *rapid.T, v state.View) command.Command {
+	c := &command.RecordFindings{}
+	o := api.Observation{Kind: oneOf(t, "kind", api.FindingKinds()...), PluginID: "disk", ExternalID: oneOf(t, "external", "x1", "x2"), Message: oneOf(t, "message", "a", "b")}
+	if vol := row(t, v.Volumes("")); vol != nil && !o.Kind.Unclaimed() {
+		o.Namespace, o.VolumeID, o.PluginID, o.ExternalID = vol.Namespace, vol.ID, vol.Spec.PluginID, "x"+vol.Status.ExternalID
+		if vol.Status.ExternalID != "" {
+			o.ExternalID = vol.Status.ExternalID
+		}
+	}
+	put := command.PutFinding{Found: o}
+	if f := v.Finding(o.ID()); f != nil {
+		put.Version = version(t, &f.Meta)
+	}
+	if f := row(t, v.PluginFindings("disk")); f != nil && seldom(t, 2) {
+		c.Clear = append(c.Clear, command.ClearFinding{ID: f.ID, Version: version(t, &f.Meta)})
+		return c
+	}
+	c.Put = append(c.Put, put)
+	return c
 }

@@ -57,6 +57,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		if err := c.alone(tx); err != nil {
 			return err
 		}
+		c.claim(tx)
 		tx.PutVolume(&api.Volume{
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,
 			Desired: api.Present,
@@ -89,6 +90,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 			return conflict("plugin %s has made volume %s as %q, not as asked for; delete it before it is to be another one",
 				old.Spec.PluginID, c.ID, old.Status.ExternalID)
 		}
+		c.claim(tx)
 		next.Spec = c.Spec
 		next.Status = begin(tx, &c.Spec)
 		if made {
@@ -159,6 +161,7 @@ func forget(tx *state.Tx, vol *api.Volume) {
 	if secrets := tx.VolumeSecrets(vol.Namespace, vol.ID); secrets != nil {
 		tx.DeleteVolumeSecrets(secrets)
 	}
+	forgetFindings(tx, vol)
 	tx.DeleteVolume(vol)
 }
 
@@ -187,6 +190,13 @@ func (c *ApplyVolume) alone(tx *state.Tx) error {
 			c.Spec.ExternalID, c.Spec.PluginID, vol.ID, vol.Namespace)
 	}
 	return nil
+}
+
+// claim notes that a volume is not unknown any more.
+func (c *ApplyVolume) claim(tx *state.Tx) {
+	if c.Spec.Registered() {
+		claim(tx, c.Spec.PluginID, c.Spec.ExternalID)
+	}
 }
 
 // immutable names every field that differs and cannot be changed once the
@@ -298,6 +308,9 @@ func (c *ForgetVolume) Apply(tx *state.Tx) error {
 		return conflict("snapshot %s of volume %s is being made", s.ID, c.ID)
 	}
 	forget(tx, vol)
+	if vol.Status.ExternalID != "" && !vol.Spec.Registered() {
+		retain(tx, vol)
+	}
 	return nil
 }
 

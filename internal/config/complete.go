@@ -116,6 +116,9 @@ func (c *Config) validateServer(p *api.Problems) {
 	}
 	c.Server.validateCalls(p)
 	c.Server.validateKeep(p)
+	if d, err := time.ParseDuration(c.Server.SweepInterval); c.Server.SweepInterval != "" && (err != nil || d < 10*time.Second) {
+		p.Addf("server.sweep_interval", `give a duration of at least 10s, such as "5m"`, "is %q", c.Server.SweepInterval)
+	}
 	if c.Server.BootstrapExpect != 1 {
 		p.Addf("server.bootstrap_expect", "use 1: clusters of several servers come with a later version", "is %d", c.Server.BootstrapExpect)
 	}

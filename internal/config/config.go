@@ -42,6 +42,9 @@ type Server struct {
 	BootstrapExpect int `hcl:"bootstrap_expect,optional"`
 	// RaftAddress is where the servers talk to each other.
 	RaftAddress string `hcl:"raft_address,optional"`
+	// SweepInterval is how often what plugins have is compared with what the
+	// cluster knows, as a duration; 5 minutes if empty.
+	SweepInterval string `hcl:"sweep_interval,optional"`
 	// Plugins bounds the calls to plugins.
 	Plugins []PluginCalls `hcl:"plugin,block"`
 	// Keep says for how long history stays.

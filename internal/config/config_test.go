@@ -195,6 +195,7 @@ func TestMistakes(t *testing.T) {
 		"SeveralServers":    {"client {\n  enabled = true\n  servers = [\"http://a:1\", \"https://b:1\"]\n}\n", []string{`a.hcl:3:3: client.servers has 2 addresses; name one: clusters of several servers come with a later version`, `a.hcl:3:3: client.servers[1] is "https://b:1", which is no address of plain HTTP; write it as "http://10.0.0.1:7400"`}},
 		"ServerIsNoAddress": {"client {\n  enabled = true\n  servers = [\"http://\"]\n}\n", []string{`a.hcl:3:3: client.servers[0] is "http://", which is no address of plain HTTP; write it as "http://10.0.0.1:7400"`}},
 		"Keep":              {"server {\n  enabled = true\n  keep {\n    jobs = \"1w\"\n    operations = \"-1s\"\n    allocations = \"1h\"\n  }\n}\n", []string{`a.hcl:4:5: server.keep.jobs is "1w"; give a duration such as "24h"`, `a.hcl:5:5: server.keep.operations is "-1s"; give a duration such as "24h"`}},
+		"SweepTooOften":     {"server {\n  enabled = true\n  sweep_interval = \"1s\"\n}\n", []string{`a.hcl:3:3: server.sweep_interval is "1s"; give a duration of at least 10s, such as "5m"`}},
 		"ThreeServers":      {"server {\n  enabled = true\n  bootstrap_expect = 3\n}\n", []string{`a.hcl:3:3: server.bootstrap_expect is 3; use 1: clusters of several servers come with a later version`}},
 		"Addresses":         {"http {\n  address = \"localhost\"\n}\nserver {\n  enabled = true\n  raft_address = \"127.0.0.1:0\"\n}\ntelemetry {\n  metrics_address = \"here\"\n}\n", []string{`a.hcl:2:3: http.address is "localhost"; give a host and a port, such as 127.0.0.1:7400`, `a.hcl:6:3: server.raft_address is "127.0.0.1:0"; give a host and a port, such as 127.0.0.1:7401`, `a.hcl:9:3: telemetry.metrics_address is "here"; give a host and a port, such as 127.0.0.1:7403`}},
 		"RaftEverywhere":    {"server {\n  enabled = true\n  raft_address = \"0.0.0.0:7401\"\n}\n", []string{`a.hcl:3:3: server.raft_address is "0.0.0.0:7401", which other servers cannot connect to; give one address of this machine, such as 127.0.0.1:7401`}},
@@ -280,7 +281,7 @@ func TestThePageIsTrue(t *testing.T) {
 	want := config.Config{
 		DataDir: config.DefaultDataDir, Name: "db-1", LogLevel: "info", LogFormat: "text",
 		HTTP: &config.HTTP{Address: config.DefaultHTTPAddress},
-		Server: &config.Server{Enabled: true, BootstrapExpect: 1, RaftAddress: config.DefaultRaftAddress, Plugins: []config.PluginCalls{{
+		Server: &config.Server{Enabled: true, BootstrapExpect: 1, RaftAddress: config.DefaultRaftAddress, SweepInterval: "5m", Plugins: []config.PluginCalls{{
 			ID: "ebs", MaxCalls: 4096, MaxCallsPerNode: 256, CallTimeout: "2m", SlowAfter: "15s", MaxSlowCalls: new(2048),
 		}}, Keep: &config.Keep{Operations: "24h", Attachments: "24h", Allocations: "24h", Jobs: "24h"}},
 		Client:    &config.Client{Enabled: true, Servers: []string{"http://10.0.0.1:7400"}, Class: "nvme", Meta: map[string]string{"rack": "r1"}, Address: "10.0.0.5", CPU: 8000, Memory: 16384},

@@ -131,6 +131,7 @@ func topics() []topic {
 		{api.TopicJob, state.Jobs().Name()},
 		{api.TopicAllocation, state.Allocations().Name()},
 		{api.TopicSnapshot, state.Snapshots().Name()},
+		{api.TopicFinding, state.Findings().Name()},
 	}
 }
 
@@ -159,6 +160,8 @@ func labelOf(row state.Noun) label {
 		return label{api.TopicAllocation, r.Namespace, string(r.ID)}
 	case *api.Snapshot:
 		return label{api.TopicSnapshot, r.Namespace, string(r.ID)}
+	case *api.Finding:
+		return label{api.TopicFinding, r.Namespace, string(r.ID)}
 	}
 	return label{} // a test names it
 }

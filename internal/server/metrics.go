@@ -131,6 +131,8 @@ func (s *Server) measureState(r *telemetry.Registry) {
 			emit(age.Seconds(), string(plugin))
 		}
 	})
+	count("berth_findings", "Differences between plugins and the state, by plugin and kind", []string{"plugin", "kind"}, rows(state.Findings(),
+		func(f *api.Finding) (string, string) { return string(f.PluginID), string(f.Kind) }))
 	count("berth_jobs", "Jobs by type", []string{"type"}, rows(state.Jobs(),
 		func(j *api.Job) (string, string) { return string(j.Spec.Type), "" }))
 	count("berth_allocations", "Allocations by state; ended ones until they are collected", []string{"state"}, rows(state.Allocations(),

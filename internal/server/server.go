@@ -33,6 +33,7 @@ import (
 	"github.com/berth-dev/berth/internal/server/heartbeat"
 	"github.com/berth-dev/berth/internal/server/httpapi"
 	"github.com/berth-dev/berth/internal/server/inquiry"
+	"github.com/berth-dev/berth/internal/server/sweep"
 	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/supervise"
@@ -58,6 +59,8 @@ type Config struct {
 	Calls dispatcher.Limits
 	// Lease is how long an agent may be silent; zero means api.Lease.
 	Lease time.Duration
+	// Sweep says how often plugins are compared with the state.
+	Sweep sweep.Config
 	// Metrics is what the server's numbers are added to, and what it serves; nil
 	// counts nothing.
 	Metrics *telemetry.Registry
@@ -74,6 +77,7 @@ type Server struct {
 	heartbeat *heartbeat.Tracker
 	runners   []*controller.Runner
 	events    *feed.Feed
+	sweeper   *sweep.Sweeper
 	handler   *httpapi.Handler
 }
 
@@ -106,13 +110,15 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 		keys = cfg.Keyring
 	}
 	streams := carrier.New()
+	asker := inquiry.New(streams)
+	s.sweeper = sweep.New(cfg.Sweep, s.consensus, asker, cfg.Metrics, log)
 	s.measure(streams)
 	s.handler, err = httpapi.New(httpapi.Config{
 		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
 		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{dispatcher.New(cfg.Calls)}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
 		Rubbish: rubbish{store.View, s.consensus.Now, s.consensus.Propose},
-		Streams: streams, Ask: inquiry.New(streams), Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
+		Streams: streams, Ask: asker, Sweep: s.sweeper, Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
 	if err != nil {
 		return nil, err
@@ -183,7 +189,7 @@ func (s *Server) lead(ctx context.Context) error {
 	if err := s.initialize(ctx); err != nil {
 		return err
 	}
-	tasks := []supervise.Task{{Name: "heartbeat", Run: s.heartbeat.Run}}
+	tasks := []supervise.Task{{Name: "heartbeat", Run: s.heartbeat.Run}, {Name: "sweep", Run: s.sweeper.Run}}
 	if s.cfg.Tracer != nil {
 		tasks = append(tasks, supervise.Task{Name: "traces", Run: func(ctx context.Context) error {
 			return s.cfg.Tracer.Follow(ctx, s.events, s.store.View)

@@ -21,7 +21,9 @@ import (
 // value in every field. Each is made once, by -update where it is missing, and
 // never again: every later version must read it. The text is the same, for
 // people. What a later format adds goes into files of its own beside these.
-func goldenStates() []string { return []string{"testdata/v1", "testdata/v2", "testdata/v3"} }
+func goldenStates() []string {
+	return []string{"testdata/v1", "testdata/v2", "testdata/v3", "testdata/findings"}
+}
 
 func TestGoldenStatesLoad(t *testing.T) {
 	t.Parallel()
@@ -112,6 +114,7 @@ func everyTable(t *testing.T) *state.Store {
 		tx.PutAllocation(filled[api.Allocation]())
 		tx.PutVolumeSecrets(filled[api.VolumeSecrets]())
 		tx.PutSnapshot(filled[api.Snapshot]())
+		tx.PutFinding(filled[api.Finding]())
 		tx.NextOperationID("create/default/pg")
 	})
 	commit(store, 1<<60, func(tx *state.Tx) { tx.PutJob(awkwardJob()) })

@@ -32,6 +32,7 @@ func definitions() []definition {
 		serialsTable(),
 		secretsTable(),
 		snapshotsTable(),
+		findingsTable(),
 	}
 }
 

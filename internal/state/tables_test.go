@@ -457,6 +457,47 @@ func TestSecretsMatchAModel(t *testing.T) {
 	})
 }
 
+func TestFindingsMatchAModel(t *testing.T) {
+	t.Parallel()
+	id := func(f *api.Finding) string { return join(string(f.ID)) }
+	byPlugin := func(f *api.Finding) string { return join(string(f.PluginID), f.ExternalID) + id(f) }
+	checkTable(t, table[api.Finding]{
+		like: func(t *rapid.T) *api.Finding {
+			return &api.Finding{ID: pick[api.FindingID](t, "id"), Observation: api.Observation{
+				Kind: one(t, "kind", api.FindingLeak, api.FindingVanished), PluginID: pick[api.PluginID](t, "plugin"), ExternalID: pick[string](t, "external"),
+				Namespace: pick[api.NamespaceID](t, "namespace"), VolumeID: pick[api.VolumeID](t, "volume"),
+			}}
+		},
+		key:    id,
+		meta:   (*api.Finding).GetMeta,
+		put:    (*state.Tx).PutFinding,
+		remove: (*state.Tx).DeleteFinding,
+		get:    func(v state.View, f *api.Finding) *api.Finding { return v.Finding(f.ID) },
+		queries: map[string]query[api.Finding]{
+			"PluginFindings": {
+				func(v state.View, f *api.Finding) iter.Seq[*api.Finding] { return v.PluginFindings(f.PluginID) },
+				func(row, like *api.Finding) bool { return row.PluginID == like.PluginID }, byPlugin,
+			},
+			"ExternalFindings": {
+				func(v state.View, f *api.Finding) iter.Seq[*api.Finding] {
+					return v.ExternalFindings(f.PluginID, f.ExternalID)
+				},
+				func(row, like *api.Finding) bool {
+					return row.PluginID == like.PluginID && row.ExternalID == like.ExternalID
+				}, byPlugin,
+			},
+			"VolumeFindings": {
+				func(v state.View, f *api.Finding) iter.Seq[*api.Finding] {
+					return v.VolumeFindings(f.Namespace, f.VolumeID)
+				},
+				func(row, like *api.Finding) bool {
+					return row.Kind == api.FindingVanished && row.Namespace == like.Namespace && row.VolumeID == like.VolumeID
+				}, func(f *api.Finding) string { return join(string(f.Namespace), string(f.VolumeID)) + id(f) },
+			},
+		},
+	})
+}
+
 func TestAllocationsMatchAModel(t *testing.T) {
 	t.Parallel()
 	id := func(a *api.Allocation) string { return join(string(a.ID)) }

@@ -123,6 +123,11 @@ func (v View) VolumesFromSnapshot(ns api.NamespaceID, snapshot string) iter.Seq[
 	return rows[api.Volume](v, tableVolumes, volumesContent, key(string(ns), snapshot))
 }
 
+// PluginVolumes yields the volumes that a plugin has an id for, by that id.
+func (v View) PluginVolumes(plugin api.PluginID) iter.Seq[*api.Volume] {
+	return rows[api.Volume](v, tableVolumes, volumesExternal, key(string(plugin)))
+}
+
 // UnsettledVolumes yields the volumes that wait for the provisioner.
 func (v View) UnsettledVolumes() iter.Seq[*api.Volume] {
 	return rows[api.Volume](v, tableVolumes, volumesUnsettled, nil)

@@ -82,6 +82,7 @@ func Picture() []Row {
 		{Path: "internal/controller/volumewatcher", Columns: Servers, Level: 3},
 		{Path: "internal/server/carrier", Columns: Servers, Level: 2},
 		{Path: "internal/server/inquiry", Columns: Servers, Level: 2, Arrows: []string{"internal/server/carrier"}},
+		{Path: "internal/server/sweep", Columns: Servers, Level: 3},
 		{Path: "internal/server/tracing", Columns: Servers, Level: 3},
 		{Path: "internal/server/heartbeat", Columns: Servers, Level: 3},
 		// Server and client of one protocol: each would pass against a fake of the

@@ -172,6 +172,33 @@ func (all *gates) fails(ts *testscript.TestScript, _ bool, args []string) {
 	all.of(ts).provider.Script(rule)
 }
 
+// meddle is the command that changes something at the provider, behind
+// everybody's back: meddle add ID, vanish NAME, problem NAME WORDS, attach NAME
+// NODE, or detach NAME NODE. A volume is named by the cluster's id of it, or by
+// the provider's.
+func (all *gates) meddle(ts *testscript.TestScript, _ bool, args []string) {
+	b := all.of(ts).provider
+	var out strings.Builder
+	id := args[1]
+	if run(ts, &out, []string{"volume", "status", id, "--template", "{{.Status.ExternalID}}"}) == 0 {
+		id = strings.TrimSpace(out.String())
+	}
+	switch args[0] {
+	case "add":
+		b.Add(id, nil)
+	case "vanish":
+		if !b.Vanish(id) {
+			ts.Fatalf("there is no volume %s", id)
+		}
+	case "problem":
+		b.SetProblem(id, strings.Join(args[2:], " "))
+	case "attach", "detach":
+		b.Meddle(id, args[2], args[0] == "attach")
+	default:
+		ts.Fatalf("meddle how?")
+	}
+}
+
 // during is the command that breaks the connection in the middle of another:
 // during refuse 7s COMMAND... then COMMAND... The first command has printed
 // something when the connection breaks; the second begins when it is whole

@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/cli"
+	"github.com/berth-dev/berth/internal/server/sweep"
 	"github.com/berth-dev/berth/test/cluster"
 )
 
@@ -61,6 +62,7 @@ func TestScripts(t *testing.T) {
 			"gate":    all.change,
 			"during":  all.during,
 			"fails":   all.fails,
+			"meddle":  all.meddle,
 			// setenv keeps what the last command printed in a variable.
 			"setenv": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
@@ -74,7 +76,7 @@ func TestScripts(t *testing.T) {
 func provider(script string) csitest.Options {
 	o := csitest.Options{
 		Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"},
-		Snapshot: true, SnapshotWork: 1, SnapshotsDepend: true,
+		Snapshot: true, SnapshotWork: 1, SnapshotsDepend: true, GetVolume: true, Conditions: true,
 	}
 	if strings.HasPrefix(script, "expand") {
 		o.Expand, o.NodeExpand, o.Modify, o.Largest = true, true, true, 100<<30
@@ -90,6 +92,8 @@ func serve(tb testing.TB, driver csitest.Options) (c *cluster.Cluster, address s
 	c = cluster.Start(tb, cluster.Config{
 		Agents:   1,
 		Provider: driver,
+		// Nobody waits for minutes for what differs to be a finding.
+		Sweep: sweep.Config{Interval: time.Hour, Grace: 10 * time.Millisecond},
 		Wire: func(next cluster.Dialer) cluster.Dialer {
 			dial = next
 			return next

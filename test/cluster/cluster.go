@@ -31,6 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/keyring"
 	"github.com/berth-dev/berth/internal/server"
+	"github.com/berth-dev/berth/internal/server/sweep"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
 
@@ -51,6 +52,9 @@ type Config struct {
 	Keep collector.Keep
 	// Calls bounds the calls to the plugin.
 	Calls dispatcher.Calls
+	// Sweep says how often plugins are compared with the state; zero is the
+	// server's own choice.
+	Sweep sweep.Config
 	// Stores makes the server's stores at every start; nil keeps them in memory
 	// across restarts.
 	Stores func() (consensus.Stores, error)
@@ -162,7 +166,7 @@ func (c *Cluster) StartServer() {
 		ServerID: "server", Version: "test", Expect: 1, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(), HTTP: wire, Keep: c.cfg.Keep, Calls: dispatcher.Limits{PluginID: c.cfg.Calls},
 		Keyring: keys,
-		Metrics: c.cfg.Metrics,
+		Metrics: c.cfg.Metrics, Sweep: c.cfg.Sweep,
 	}, c.cfg.Log.With("server", "server"))
 	if err != nil {
 		c.TB.Fatal(err)

@@ -40,7 +40,7 @@ func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
 		ServerID: "server", Version: "1.2.3", Log: f, Contacts: f, Explain: f, Rubbish: f, Feed: feed.New(),
 		Counters: func() map[string]int64 { return nil }, Streams: carrier.New(),
 	}
-	cfg.Ask = inquiry.New(cfg.Streams)
+	cfg.Ask, cfg.Sweep = inquiry.New(cfg.Streams), f
 	f.store.Observe(cfg.Feed)
 	if change != nil {
 		change(&cfg)
@@ -98,6 +98,11 @@ func (f *fake) Job(v state.View, _ *api.Job) []api.Wait       { return f.Everyth
 func (f *fake) Snapshot(v state.View, _ *api.Snapshot) []api.Wait { return f.Everything(v) }
 
 func (f *fake) Allocation(v state.View, _ *api.Allocation) []api.Wait { return f.Everything(v) }
+
+func (*fake) Sweep(context.Context, api.PluginID) ([]api.SweepReport, error) {
+	return []api.SweepReport{}, nil
+}
+func (*fake) Reports() []api.SweepReport { return []api.SweepReport{} }
 
 func (f *fake) Everything(v state.View) []api.Wait {
 	if f.explain == nil {

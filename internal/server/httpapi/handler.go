@@ -51,6 +51,12 @@ type Rubbish interface {
 	Collect(ctx context.Context) (api.Collected, error)
 }
 
+// Sweeper compares what plugins have with the state.
+type Sweeper interface {
+	Sweep(ctx context.Context, plugin api.PluginID) ([]api.SweepReport, error)
+	Reports() []api.SweepReport
+}
+
 // Config is what a handler is made of.
 type Config struct {
 	ServerID string
@@ -67,6 +73,8 @@ type Config struct {
 	Ask *inquiry.Asker
 	// Rubbish removes what has ended.
 	Rubbish Rubbish
+	// Sweep compares plugins with the state.
+	Sweep Sweeper
 	// Counters answers what the server counts.
 	Counters func() map[string]int64
 	// Keyring seals secrets; a server without one refuses them.

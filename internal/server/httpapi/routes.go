@@ -131,6 +131,14 @@ func (h *Handler) questionRoutes() []route {
 			handle: h.pluginCapacity, answer: []api.PlaceCapacity{}},
 		{pattern: "GET /v1/volume/{namespace}/{id}/usage", name: "VolumeUsage", doc: "Read how full a volume is, as each node that has it mounted says now.",
 			handle: h.volumeUsage, answer: []api.VolumeUsage{}},
+		{pattern: "GET /v1/findings", name: "Findings", doc: "List what was found to differ between plugins and the state.",
+			handle: list(h, findings()), query: lists("namespace"), answer: []*api.Finding{}},
+		{pattern: "GET /v1/finding/{id}", name: "Finding", doc: "Read a finding.",
+			handle: h.getFinding, query: polls(), answer: api.Finding{}},
+		{pattern: "GET /v1/sweep", name: "SweepReports", doc: "Read how the last comparison of each plugin with the state went.",
+			handle: h.sweepReports, answer: []api.SweepReport{}},
+		{pattern: "POST /v1/sweep", name: "Sweep", doc: "Compare plugins with the state now: one, or all.",
+			handle: h.sweepNow, body: api.SweepRequest{}, answer: []api.SweepReport{}},
 	}
 }
 

@@ -32,6 +32,7 @@ func (h *Handler) volumeInfo(v state.View, vol *api.Volume) api.VolumeInfo {
 		Attachments:  collect(v.Holders(vol.Namespace, vol.ID)),
 		Operations:   collect(v.VolumeOperations(vol.Namespace, vol.ID)),
 		Snapshots:    slices.DeleteFunc(collect(v.VolumeSnapshots(vol.Namespace, vol.ID)), func(s *api.Snapshot) bool { return s.VolumeUID != vol.UID }),
+		Findings:     collect(v.VolumeFindings(vol.Namespace, vol.ID)),
 		Waits:        h.Explain.Volume(v, vol),
 	}
 }
@@ -101,7 +102,7 @@ func (h *Handler) deleteVolume(r *request) (any, error) {
 // may rest on.
 func explained(v state.View) uint64 {
 	q := v.Quiet()
-	return max(q.VolumesIndex(), q.AttachmentsIndex(), q.PublicationsIndex(), q.OperationsIndex(), q.InstancesIndex(), q.NodesIndex(), q.SnapshotsIndex())
+	return max(q.VolumesIndex(), q.AttachmentsIndex(), q.PublicationsIndex(), q.OperationsIndex(), q.InstancesIndex(), q.NodesIndex(), q.SnapshotsIndex(), q.FindingsIndex())
 }
 
 // notRecovering refuses a change while a restored cluster waits for its

@@ -2,8 +2,6 @@ package inquiry
 
 import (
 	"context"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -17,16 +15,6 @@ const (
 	// things that a person wants to see.
 	statsLimit = 5 * time.Second
 )
-
-// spread is the nodes from one on that chance chooses: asking is no decision
-// that anybody must repeat.
-func spread(nodes []api.NodeID) []api.NodeID {
-	if len(nodes) == 0 {
-		return nil
-	}
-	at := rand.IntN(len(nodes))
-	return slices.Concat(nodes[at:], nodes[:at])
-}
 
 // Volumes asks a place for all volumes that it knows. begin is called before
 // the first, and again if the list starts over: what came before counts no

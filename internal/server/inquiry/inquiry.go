@@ -48,6 +48,7 @@ type Asker struct {
 
 	mu    sync.Mutex // guards below
 	asked map[api.NodeID]int
+	turn  int
 }
 
 // New returns an asker. It starts nothing.
@@ -138,7 +139,7 @@ const maxTries = 3
 func (a *Asker) at(ctx context.Context, p Place, q api.Question, begin func(), each func([]byte) error) error {
 	q.PluginID = p.Plugin
 	var err error
-	for i, id := range spread(p.nodes) {
+	for i, id := range a.spread(p.nodes) {
 		if i == maxTries {
 			break
 		}
@@ -151,6 +152,19 @@ func (a *Asker) at(ctx context.Context, p Place, q api.Question, begin func(), e
 		return api.Errorf(api.CodeUnavailable, "no node with a controller instance of plugin %s is ready", p.Plugin)
 	}
 	return err
+}
+
+// spread is the nodes, each time from another one on, so that one that answers
+// nothing is not always the first.
+func (a *Asker) spread(nodes []api.NodeID) []api.NodeID {
+	if len(nodes) == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.turn++
+	at := a.turn % len(nodes)
+	return slices.Concat(nodes[at:], nodes[:at])
 }
 
 // ask asks one node, and gives each value of its answer to each.
@@ -182,6 +196,7 @@ func values(s *carrier.Stream, node api.NodeID, each func([]byte) error) error {
 	body := &answer{from: s, left: maxAnswer}
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxValue)
+	lines.Split(wholeLines)
 	for lines.Scan() {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
@@ -196,6 +211,18 @@ func values(s *carrier.Stream, node api.NodeID, each func([]byte) error) error {
 	default:
 		return err
 	}
+}
+
+// wholeLines splits at the ends of lines. A line without one was cut off, and
+// is no value.
+func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, api.Errorf(api.CodeUnavailable, "the agent's answer ends in the middle of a value")
+	}
+	return 0, nil, nil
 }
 
 // answer is the data of a stream.

@@ -168,6 +168,15 @@ func TestBrokenAgents(t *testing.T) {
 			func(_ *api.Question, _ *frame.Writer, conn net.Conn) { _ = conn.Close() }, "unavailable the agent of node n went away in the middle of the stream", 0},
 		"OtherFrames": {func(_ *api.Question, out *frame.Writer, _ net.Conn) { _ = out.Put(9, nil) }, func(_ *api.Question, out *frame.Writer, _ net.Conn) { _ = out.Put(9, nil) },
 			"", 0},
+		"HalfAValue": {func(_ *api.Question, out *frame.Writer, _ net.Conn) {
+			_ = out.Put(frame.Data, []byte("{"))
+			_ = out.Put(frame.End, nil)
+		},
+			func(_ *api.Question, out *frame.Writer, _ net.Conn) {
+				_ = out.Put(frame.Data, []byte("{"))
+				_ = out.Put(frame.End, nil)
+			},
+			"unavailable the agent's answer ends in the middle of a value", 0},
 		"OneIsWell": {says(api.Errorf(api.CodeUnavailable, "it restarts")), says(nil, disk), "disk-1", 0},
 		"NotThere":  {nil, nil, "unavailable node n is not connected: its agent does not poll", 2 * time.Second},
 		"Again":     {says(nil, disk, api.Listed{Restart: true}, disk), says(nil, disk, api.Listed{Restart: true}, disk), "disk-1", 0},

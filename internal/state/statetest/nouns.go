@@ -57,7 +57,16 @@ func nouns() []noun {
 			return &api.VolumeSecrets{Meta: meta(said.Meta), Namespace: api.DefaultNamespace}
 		}),
 		define("snapshot", "snapshots", snapshot),
+		define("finding", "findings", finding),
 	}
+}
+
+// finding has the id of what it is about.
+func finding(said *api.Finding) *api.Finding {
+	f := &api.Finding{Meta: meta(said.Meta), Observation: said.Observation}
+	f.PluginID = cmp.Or(f.PluginID, plugin)
+	f.ID = f.Observation.ID()
+	return f
 }
 
 func nounNamed(name string) (noun, bool) {
