@@ -102,7 +102,7 @@ func (h *Handler) applyJob(r *request, apply *command.ApplyJob) (any, error) {
 	v := h.Log.View()
 	job := v.Job(apply.Namespace, apply.ID)
 	if job == nil {
-		return nil, api.Errorf(api.CodeConflict, "job %s was collected in the meantime", apply.ID)
+		return nil, api.Errorf(api.CodeNotFound, "job %s was written, and has been collected since", apply.ID)
 	}
 	return h.jobInfo(v, job), nil
 }

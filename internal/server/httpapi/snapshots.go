@@ -57,7 +57,7 @@ func (h *Handler) putSnapshot(r *request) (any, error) {
 	v := h.Log.View()
 	s := v.Snapshot(r.namespace(), id)
 	if s == nil {
-		return nil, api.Errorf(api.CodeConflict, "snapshot %s was deleted in the meantime", id)
+		return nil, api.Errorf(api.CodeNotFound, "snapshot %s was written, and has been deleted since", id)
 	}
 	return h.snapshotInfo(v, s), nil
 }

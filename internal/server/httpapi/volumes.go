@@ -60,7 +60,7 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	v := h.Log.View()
 	vol := v.Volume(r.namespace(), id)
 	if vol == nil {
-		return nil, api.Errorf(api.CodeConflict, "volume %s was deleted in the meantime", id)
+		return nil, api.Errorf(api.CodeNotFound, "volume %s was written, and has been deleted since", id)
 	}
 	return h.volumeInfo(v, vol), nil
 }
