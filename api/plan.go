@@ -97,6 +97,9 @@ type JobPlan struct {
 	// Changes are empty for a new job.
 	Changes []Change `json:"changes"`
 
+	// Create are the volumes of families that would be made.
+	Create []PlannedVolume `json:"create,omitempty"`
+
 	Start []PlannedStart `json:"start"`
 	Stop  []PlannedStop  `json:"stop"`
 	Keep  []PlannedKeep  `json:"keep"`
@@ -107,6 +110,12 @@ type JobPlan struct {
 	TurnedDown []TurnedDown `json:"turned_down"`
 	// Cut: the scheduler would do still more, and the plan was ended.
 	Cut bool `json:"cut,omitempty"`
+}
+
+// PlannedVolume is a volume that would be made like another of its family.
+type PlannedVolume struct {
+	ID   VolumeID `json:"id"`
+	From VolumeID `json:"from"`
 }
 
 // PlannedStart is an allocation that would be placed.

@@ -165,6 +165,7 @@ func (a *app) root() *cobra.Command {
 		a.serviceCommand(),
 		a.nodeCommand(),
 		a.pluginCommand(),
+		a.attachmentCommand(),
 		a.operationCommand(),
 		a.eventCommand(),
 		a.systemCommand(),

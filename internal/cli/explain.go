@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,8 +59,40 @@ func (a *app) explainVolume(cmd *cobra.Command, word string) error {
 	for _, f := range v.Findings {
 		a.print("  " + plain(found(f)+since(f.Since)))
 	}
+	a.explainOperations(v.Operations)
 	a.explainWaits(subject, v.Waits)
 	return nil
+}
+
+// happened is how many operations an explanation tells of.
+const happened = 5
+
+// explainOperations says what was done last, the newest at the end. What is
+// open is among what is waited for.
+func (a *app) explainOperations(all []*api.Operation) {
+	var ops []*api.Operation
+	for _, o := range all {
+		if !o.Open() {
+			ops = append(ops, o)
+		}
+	}
+	slices.SortFunc(ops, func(x, y *api.Operation) int { return cmp.Compare(x.CreateIndex, y.CreateIndex) })
+	for _, o := range ops[max(0, len(ops)-happened):] {
+		line := fmt.Sprintf("  operation %s is %s", o.ID, o.Status.State)
+		switch {
+		case o.Status.Attempt > 1:
+			line += fmt.Sprintf(" in attempt %d", o.Status.Attempt)
+		case o.Status.Duration > 0:
+			line += " after " + took(o)
+		}
+		if o.Status.Message != "" {
+			line += fmt.Sprintf(": %s: %s", o.Status.Code, o.Status.Message)
+		}
+		if !o.ModifyTime.IsZero() {
+			line += " (" + age(o.ModifyTime) + " ago)"
+		}
+		a.print(plain(line))
+	}
 }
 
 // lasting is for how long an attachment has been in its state.

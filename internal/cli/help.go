@@ -58,6 +58,8 @@ func usages() map[string][]string {
 		"plugin volumes":          {"berth plugin volumes local", "berth plugin volumes local --unknown --json | jq .[].external_id"},
 		"plugin capacity":         {"berth plugin capacity local"},
 		"plugin local":            {"berth plugin local --root /srv/volumes --endpoint unix:///run/berth-local.sock --node-id db-1"},
+		"attachment list":         {"berth attachment list", "berth attachment list --all --json | jq '.[] | select(.status.state == \"unpublishing\")'"},
+		"attachment status":       {"berth attachment status c8e3", "berth attachment status c8e3/data"},
 		"operation list":          {"berth operation list"},
 		"operation status":        {"berth operation status create/default/notes@1", "berth operation status create/default/notes"},
 		"operation abandon":       {"berth operation abandon create/default/notes@1"},

@@ -140,6 +140,11 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 	if j.Cut {
 		lines = append(lines, "do more, which took too long to find out")
 	}
+	var volumes []string
+	for _, v := range j.Create {
+		volumes = append(volumes, fmt.Sprintf("create volume %s like %s", v.ID, v.From))
+	}
+	lines = append(few(volumes, "create %d volumes more"), lines...)
 	if len(lines) > 0 {
 		a.print("  The scheduler would")
 	}

@@ -224,6 +224,8 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 		r.plan.Start = append(r.plan.Start, api.PlannedStart{Group: c.Group, Index: c.Index, NodeID: c.NodeID, Replaces: c.Replaces})
 		name := &api.Allocation{JobID: c.JobID, Group: c.Group, Index: c.Index}
 		r.placed = append(r.placed, "allocation "+api.NewAllocID(c.JobUID, c.Serial).Short(), "allocation "+name.Name())
+	case *command.CopyVolume:
+		r.plan.Create = append(r.plan.Create, api.PlannedVolume{ID: c.ID, From: c.From})
 	case *command.StopAllocation:
 		// One that has ended already only gets no successor.
 		if a := tx.Allocation(c.ID); a != nil && !a.Terminal() {
