@@ -129,12 +129,15 @@ func ExpandsFirst(v state.View, vol *api.Volume) string {
 		return ""
 	}
 	plugin := pluginOf(v, vol)
+	if !plugin.Can(api.CapExpandVolume) {
+		return ""
+	}
 	executors, _ := plugin.Executors(nil, "", func(id api.NodeID) bool {
 		n := v.Node(id)
 		return n != nil && n.Status.State == api.NodeReady
 	})
-	if len(executors) == 0 || !plugin.Can(api.CapExpandVolume) {
-		return ""
+	if len(executors) == 0 && !plugin.Attaches() {
+		return "" // where it attaches, nobody could do that either
 	}
 	if vol.Status.Operation == "" {
 		return fmt.Sprintf("volume %s is to be expanded first, while nobody uses it", vol.ID)

@@ -21,7 +21,7 @@ func sizeOf(t *testing.T, target string) int64 {
 	if err := syscall.Statfs(target, &s); err != nil {
 		t.Fatal(err)
 	}
-	return int64(s.Blocks) * s.Bsize //nolint:gosec // a size of a test's disk
+	return int64(s.Blocks) * s.Bsize
 }
 
 func mounted(t *testing.T, b *host.Berth) string {

@@ -87,7 +87,7 @@ func TestExpand_WhatIsMounted(t *testing.T) {
 		w.wantCalls(w.up("") + grew)
 		w.wantGrown(larger)
 		w.mount(a) // looks, and says how it is
-		if got := w.facts.size("default/pg"); got != larger {
+		if got := w.facts.size(); got != larger {
 			w.t.Errorf("the servers were told that it grew to %d", got)
 		}
 		w.unmount(a)
@@ -105,14 +105,14 @@ func TestExpand_WhenItIsMountedNext(t *testing.T) {
 		w.mount(a)
 		w.wantCalls(w.up(grew))
 		w.wantGrown(larger)
-		if got := w.facts.size("default/pg"); got != larger {
+		if got := w.facts.size(); got != larger {
 			w.t.Errorf("the servers were told that it grew to %d", got)
 		}
 		w.mount(a)
 		w.restart()
 		w.mount(a)
 		w.wantCalls(w.up(grew))
-		if got := w.facts.size("default/pg"); got != larger {
+		if got := w.facts.size(); got != larger {
 			w.t.Errorf("after a restart the servers were told that it grew to %d", got)
 		}
 		w.unmount(a)
@@ -133,7 +133,7 @@ func TestExpand_FailureKeepsNobodyFromTheVolume(t *testing.T) {
 		w.mount(a)
 		w.wantMounts(a)
 		w.wantCalls(w.up("NodeExpandVolume INTERNAL\n"))
-		if got := w.facts.size("default/pg"); got != 0 {
+		if got := w.facts.size(); got != 0 {
 			w.t.Errorf("the servers were told that it grew to %d", got)
 		}
 		if _, err := w.mounter.Expand(w.t.Context(), nodeExpand(a)); err != nil {
@@ -168,8 +168,7 @@ func TestExpand_WhatIsNotMounted(t *testing.T) {
 		} {
 			before()
 			_, err := w.mounter.Expand(w.t.Context(), nodeExpand(a))
-			var notMade *api.Error
-			if !errors.As(err, &notMade) {
+			if _, notMade := errors.AsType[*api.Error](err); !notMade {
 				w.t.Errorf("%s: %v, want an error that says that it was not called", name, err)
 			}
 			w.unmount(a)

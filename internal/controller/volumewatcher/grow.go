@@ -11,7 +11,8 @@ import (
 )
 
 // grow has the node grow what is on the volume, while that is mounted there.
-// What the node mounts anew, it grows by itself.
+// What the node mounts anew, it grows by itself. Whatever is left to grow is
+// waited for: a key without a wait is one that is settled.
 func (p *pass) grow() {
 	s := p.pub.Status
 	mounted := p.in(api.NodePublished)
@@ -19,8 +20,14 @@ func (p *pass) grow() {
 	case s.Operation.Kind() == api.OperationNodeExpand && len(mounted) == 0:
 		if op := p.v.Operation(s.Operation); op != nil && op.Status.State == api.OperationWaiting {
 			p.plan.Add(&command.CancelOperation{ID: op.ID, Version: op.Version, Reason: "nobody on the node has the volume mounted any more"})
+			return
 		}
-	case s.NodeExpansion == 0 || len(mounted) == 0 || s.Operation != "":
+		p.waitToGrow("is to grow on node %s: waits for operation %s", p.pub.NodeID, s.Operation)
+	case s.NodeExpansion == 0:
+	case s.Operation != "":
+		p.waitToGrow("is to grow on node %s: waits for operation %s", p.pub.NodeID, s.Operation)
+	case len(mounted) == 0:
+		p.waitToGrow("is to grow on node %s, when it is mounted there", p.pub.NodeID)
 	case s.NodeExpansionRefused != "":
 		p.waitToGrow("keeps its size on node %s: %s; it grows when it is mounted next, so stop what uses it there, and start it again",
 			p.pub.NodeID, s.NodeExpansionRefused)
