@@ -82,6 +82,13 @@ func (o *Observation) ID() FindingID {
 	return FindingID(string(o.Kind) + "-" + hex.EncodeToString(sum[:6]))
 }
 
+// FoundVolume is what a plugin says of a volume that is registered.
+type FoundVolume struct {
+	Capacity           int64             `json:"capacity,omitempty"`
+	Context            map[string]string `json:"context,omitempty"`
+	AccessibleTopology []Topology        `json:"accessible_topology,omitempty"`
+}
+
 // SweepRequest asks for a comparison of a plugin with the state; empty is all.
 type SweepRequest struct {
 	PluginID PluginID `json:"plugin_id,omitempty"`

@@ -47,3 +47,14 @@ func (c *Client) SweepReports(ctx context.Context) ([]api.SweepReport, error) {
 	all, _, err := get[[]api.SweepReport](ctx, c, Query{}, "sweep")
 	return all, err
 }
+
+// ImportVolume registers a volume that exists already, after its plugin has
+// said that it does, and can be used so.
+func (c *Client) ImportVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, spec api.VolumeSpec) (api.VolumeInfo, error) {
+	return change[api.VolumeInfo](ctx, c, call{method: http.MethodPost, path: []string{"volume", string(ns), string(id), "import"}, body: spec})
+}
+
+// DeleteFound has the plugin delete a volume that was found and is not known.
+func (c *Client) DeleteFound(ctx context.Context, id api.FindingID) (api.VolumeInfo, error) {
+	return change[api.VolumeInfo](ctx, c, call{method: http.MethodDelete, path: []string{"finding", string(id)}})
+}

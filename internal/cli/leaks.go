@@ -13,7 +13,8 @@ import (
 
 func (a *app) leaksCommand() *cobra.Command {
 	var now bool
-	var plugin string
+	var plugin, remove string
+	var wait *waiting
 	cmd := &cobra.Command{
 		Use:   "leaks",
 		Short: "List what differs between plugins and what the cluster knows",
@@ -28,6 +29,13 @@ func (a *app) leaksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if remove != "" {
+				v, err := c.DeleteFound(cmd.Context(), api.FindingID(remove))
+				if err != nil {
+					return orList(err, "volume leaks")
+				}
+				return a.going(cmd.Context(), c, wait, v.Namespace, v.ID, goneAs(v))
+			}
 			if now {
 				if err := a.sweepNow(cmd, c, api.PluginID(plugin)); err != nil {
 					return err
@@ -37,6 +45,8 @@ func (a *app) leaksCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "have the servers look now")
+	cmd.Flags().StringVar(&remove, "delete", "", "have the plugin delete the volume of this `finding`, a leak or a retained one, with its data")
+	wait = waitFlags(cmd)
 	cmd.Flags().StringVar(&plugin, "plugin", "", "only what concerns this `plugin`")
 	return cmd
 }

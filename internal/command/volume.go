@@ -22,6 +22,9 @@ type ApplyVolume struct {
 	// Secrets are the volume's from now on, sealed; without names it has none
 	// any more. Nil leaves those that it has.
 	Secrets *api.SealedSecrets `json:"secrets,omitempty"`
+	// Found is what the plugin says of a volume that is registered, if it was
+	// asked.
+	Found *api.FoundVolume `json:"found,omitempty"`
 }
 
 // Kind implements Command.
@@ -58,11 +61,13 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 			return err
 		}
 		c.claim(tx)
+		status := begin(tx, &c.Spec)
+		c.fill(&status)
 		tx.PutVolume(&api.Volume{
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,
 			Desired: api.Present,
 			Spec:    c.Spec,
-			Status:  begin(tx, &c.Spec),
+			Status:  status,
 			Secrets: c.putSecrets(tx),
 		})
 		return nil
@@ -190,6 +195,20 @@ func (c *ApplyVolume) alone(tx *state.Tx) error {
 			c.Spec.ExternalID, c.Spec.PluginID, vol.ID, vol.Namespace)
 	}
 	return nil
+}
+
+// fill puts what was found into what the spec leaves open.
+func (c *ApplyVolume) fill(s *api.VolumeStatus) {
+	if c.Found == nil || !c.Spec.Registered() {
+		return
+	}
+	s.Capacity = c.Found.Capacity
+	if len(s.Context) == 0 {
+		s.Context = c.Found.Context
+	}
+	if len(s.AccessibleTopology) == 0 {
+		s.AccessibleTopology = c.Found.AccessibleTopology
+	}
 }
 
 // claim notes that a volume is not unknown any more.

@@ -130,6 +130,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			"GET /v1/publication/default/pg/n1":     "publication pg/n1 does not exist in namespace default",
 			"GET /v1/node/n2":                       "node n2 does not exist",
 			"GET /v1/plugin/tape":                   "plugin tape does not exist",
+			"DELETE /v1/finding/leak-1":             "finding leak-1 does not exist",
 			"GET /v1/finding/leak-1":                "finding leak-1 does not exist",
 			"GET /v1/volume/default/db/usage":       "volume db does not exist in namespace default",
 			"GET /v1/operation/create/default/pg":   "operation create/default/pg does not exist",

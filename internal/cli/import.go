@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/api/client"
+)
+
+// uses are the flags that say how a volume may be used.
+func uses(cmd *cobra.Command) *api.Capability {
+	c := &api.Capability{AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem}
+	cmd.Flags().StringVar((*string)(&c.AccessMode), "access-mode", string(c.AccessMode), "how many nodes and writers may use it: one of the `modes` of volume files")
+	cmd.Flags().StringVar((*string)(&c.AttachmentMode), "attachment-mode", string(c.AttachmentMode), "`file-system or block-device`")
+	return c
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var plugin, external string
+	cmd := &cobra.Command{
+		Use:   "import ID",
+		Short: "Register a volume that exists already, after its plugin was asked",
+		Long: "Registers a volume that the plugin has, under ID. The plugin is asked first whether it has it, and whether it can be\n" +
+			"used so; its capacity and context are taken from there. 'berth apply' of a file with external_id registers without a\n" +
+			"question. Deleting a registered volume leaves its data at the provider.",
+		Args: cobra.ExactArgs(1),
+	}
+	capability := uses(cmd)
+	cmd.Flags().StringVar(&plugin, "plugin", "", "the `plugin` that has the volume")
+	cmd.Flags().StringVar(&external, "external-id", "", "the plugin's `id` of the volume")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		return a.imports(cmd.Context(), c, api.VolumeID(args[0]), api.VolumeSpec{
+			PluginID: api.PluginID(plugin), ExternalID: external, Capabilities: []api.Capability{*capability},
+		})
+	}
+	return cmd
+}
+
+func (a *app) adoptCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adopt FINDING [ID]",
+		Short: "Register a volume that was found and is not known",
+		Long: "Registers a volume that 'berth volume leaks' lists as leak or retained, under ID, as 'berth volume import' does. Without\n" +
+			"ID it gets the name that it had, if that is known, or that of the finding.",
+		Args: cobra.RangeArgs(1, 2),
+	}
+	capability := uses(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		f, _, err := c.Finding(cmd.Context(), api.FindingID(args[0]), client.Query{})
+		if err != nil {
+			return orList(err, "volume leaks")
+		}
+		id := cmp.Or(append(args, "", "")[1], string(f.VolumeID), string(f.ID))
+		return a.imports(cmd.Context(), c, api.VolumeID(id), api.VolumeSpec{
+			PluginID: f.PluginID, ExternalID: f.ExternalID, Capabilities: []api.Capability{*capability},
+		})
+	}
+	return cmd
+}
+
+func (a *app) imports(ctx context.Context, c *client.Client, id api.VolumeID, spec api.VolumeSpec) error {
+	v, err := c.ImportVolume(ctx, a.ns(), id, spec)
+	if err != nil || a.json {
+		return a.orJSON(v, err)
+	}
+	note := ""
+	if v.Status.Capacity > 0 {
+		note = " (" + size(v.Status.Capacity) + ")"
+	}
+	a.progress("volume %s/%s is registered%s", v.Namespace, v.ID, note)
+	for _, w := range v.Warnings {
+		a.none("warning: " + plain(w.Message))
+	}
+	return nil
+}
+
+func (a *app) deregisterCommand() *cobra.Command {
+	var wait *waiting
+	cmd := &cobra.Command{
+		Use:   "deregister ID",
+		Short: "Forget a volume, and leave its data at the provider",
+		Long:  "Forgets a volume, and leaves its data at the provider: the same as 'berth volume delete --reclaim retain'.",
+		Args:  cobra.ExactArgs(1),
+	}
+	wait = waitFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := a.client()
+		if err != nil {
+			return err
+		}
+		id := api.VolumeID(args[0])
+		v, err := c.ReclaimVolume(cmd.Context(), a.ns(), id, api.ReclaimRetain)
+		if err != nil {
+			return search{a, c, "volume"}.notFound(cmd.Context(), args[0], orRepeat(err))
+		}
+		return a.going(cmd.Context(), c, wait, a.ns(), id, goneAs(v))
+	}
+	return cmd
+}
+
+// going waits until a volume is gone, if that is to be waited for.
+func (a *app) going(ctx context.Context, c *client.Client, wait *waiting, ns api.NamespaceID, id api.VolumeID, how string) error {
+	if wait.detach {
+		a.progress("volume %s/%s is to be %s", ns, id, how)
+		return nil
+	}
+	ctx, cancel := wait.limit(ctx)
+	defer cancel()
+	return a.wait(ctx, func(ctx context.Context) error { return a.awaitGone(ctx, c, ns, id, how) })
+}
