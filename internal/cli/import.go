@@ -104,18 +104,24 @@ func (a *app) deregisterCommand() *cobra.Command {
 		if err != nil {
 			return search{a, c, "volume"}.notFound(cmd.Context(), args[0], orRepeat(err))
 		}
-		return a.going(cmd.Context(), c, wait, a.ns(), id, goneAs(v))
+		return a.going(cmd.Context(), c, wait, volumeName{a.ns(), id}, goneAs(v))
 	}
 	return cmd
 }
 
+// volumeName names a volume.
+type volumeName struct {
+	ns api.NamespaceID
+	id api.VolumeID
+}
+
 // going waits until a volume is gone, if that is to be waited for.
-func (a *app) going(ctx context.Context, c *client.Client, wait *waiting, ns api.NamespaceID, id api.VolumeID, how string) error {
+func (a *app) going(ctx context.Context, c *client.Client, wait *waiting, vol volumeName, how string) error {
 	if wait.detach {
-		a.progress("volume %s/%s is to be %s", ns, id, how)
+		a.progress("volume %s/%s is to be %s", vol.ns, vol.id, how)
 		return nil
 	}
 	ctx, cancel := wait.limit(ctx)
 	defer cancel()
-	return a.wait(ctx, func(ctx context.Context) error { return a.awaitGone(ctx, c, ns, id, how) })
+	return a.wait(ctx, func(ctx context.Context) error { return a.awaitGone(ctx, c, vol.ns, vol.id, how) })
 }

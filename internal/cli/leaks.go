@@ -34,7 +34,7 @@ func (a *app) leaksCommand() *cobra.Command {
 				if err != nil {
 					return orList(err, "volume leaks")
 				}
-				return a.going(cmd.Context(), c, wait, v.Namespace, v.ID, goneAs(v))
+				return a.going(cmd.Context(), c, wait, volumeName{v.Namespace, v.ID}, goneAs(v))
 			}
 			if now {
 				if err := a.sweepNow(cmd, c, api.PluginID(plugin)); err != nil {
