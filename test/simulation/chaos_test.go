@@ -254,8 +254,15 @@ func (w *world) fault() {
 	}
 	method := methods[w.rand.IntN(len(methods))]
 	code := codes[w.rand.IntN(len(codes))]
+	after := code
+	if method == "CreateVolume" {
+		// Who makes a volume and says for good that he has not, is asked for it
+		// elsewhere, and has two then.
+		open := []string{"CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
+		after = open[w.rand.IntN(len(open))]
+	}
 	actions := []csitest.Action{
-		csitest.Fail(code, "scripted"), csitest.FailAfter(code, "scripted"), csitest.Hang(), csitest.HangAfter(),
+		csitest.Fail(code, "scripted"), csitest.FailAfter(after, "scripted"), csitest.Hang(), csitest.HangAfter(),
 		csitest.Drop(), csitest.DropAfter(), csitest.Delay(10 * time.Second),
 	}
 	// What the provider has attached and says it has not, takes another's place
