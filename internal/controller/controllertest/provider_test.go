@@ -23,6 +23,11 @@ type provider struct {
 	volumes map[string]*stored // by external id
 	names   map[string]string  // external ids by CSI name
 	made    int
+	shots   map[string]*shot // by external id
+	// works is how many calls say that a snapshot is not ready; depends: a volume
+	// is not deleted before its snapshots.
+	works   int
+	depends bool
 	// troubled: it may fail.
 	troubled bool
 }
@@ -46,6 +51,7 @@ func newProvider(t *rapid.T) *provider {
 	return &provider{
 		t: t, attaches: !seldom(t, "attaches nothing", 4), readonly: rapid.Bool().Draw(t, "readonly"),
 		room: oneOf[int64](t, "room", 0, 1, 2), volumes: map[string]*stored{}, names: map[string]string{}, troubled: true,
+		shots: map[string]*shot{}, works: number(t, "works", 3), depends: rapid.Bool().Draw(t, "depends"),
 	}
 }
 
@@ -56,7 +62,7 @@ func (p *provider) status(healthy bool, node api.NodeID) api.InstanceStatus {
 	s := api.InstanceStatus{
 		Type: api.InstanceMonolith, Healthy: healthy, Driver: "disk.example", ExternalNodeID: externalNode(node), MaxVolumes: p.room,
 		PluginCapabilities:     []string{api.CapControllerService},
-		ControllerCapabilities: []string{api.CapCreateDeleteVolume},
+		ControllerCapabilities: []string{api.CapCreateDeleteVolume, api.CapCreateDeleteSnapshot},
 	}
 	if p.attaches {
 		s.ControllerCapabilities = append(s.ControllerCapabilities, api.CapPublishUnpublish)
@@ -77,7 +83,12 @@ func (p *provider) call(op *api.Operation) api.OperationFact {
 	if p.troubled {
 		fate = oneOf(p.t, "fate", "done", "done", "done", "refused", "lost", "dropped", "unsent", "final")
 	}
+	if fate == "done" && p.keeps(op) {
+		fate = "kept"
+	}
 	switch fate {
+	case "kept":
+		f.Code = "FAILED_PRECONDITION"
 	case "refused":
 		f.Code = "RESOURCE_EXHAUSTED"
 	case "dropped":
@@ -89,7 +100,9 @@ func (p *provider) call(op *api.Operation) api.OperationFact {
 		f.Code = "DEADLINE_EXCEEDED"
 	case "final":
 		// A plugin that made the volume before does not refuse to make it.
-		if op.Kind == api.OperationCreate && p.names[op.Request.Create.Name] == "" {
+		refuses := op.Kind == api.OperationCreate && p.names[op.Request.Create.Name] == "" ||
+			op.Kind == api.OperationSnapshot && p.shots[shotPrefix+op.Request.Snapshot.Name] == nil
+		if refuses {
 			f.Code = "INVALID_ARGUMENT"
 			break
 		}
@@ -113,6 +126,10 @@ func (p *provider) do(op *api.Operation) (r api.OperationResult) {
 		r.PublishContext = map[string]string{"device": op.Request.Publish.ExternalNodeID}
 	case api.OperationUnpublish:
 		p.unpublish(op.Request.Unpublish, op.NodeID)
+	case api.OperationSnapshot:
+		r.Snapshot = p.snapshot(op.Request.Snapshot)
+	case api.OperationDeleteSnapshot:
+		p.deleteSnapshot(op.Request.DeleteSnapshot)
 	}
 	return r
 }
@@ -121,6 +138,7 @@ func (p *provider) create(r *api.CreateRequest) string {
 	if id := p.names[r.Name]; id != "" {
 		return id
 	}
+	p.from(r.SnapshotID)
 	p.made++
 	id := fmt.Sprintf("ext-%d", p.made)
 	p.names[r.Name] = id

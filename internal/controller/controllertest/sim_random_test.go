@@ -59,7 +59,7 @@ const patience = 9 * time.Minute
 func deeds() []string {
 	var all []string
 	for what, times := range map[string]int{
-		"controller": 6, "agent": 4, "everybody": 14, "time": 6, "volume": 3, "job": 6, "stop": 2, "delete": 1, "node": 3,
+		"controller": 6, "agent": 4, "everybody": 14, "time": 6, "volume": 3, "job": 6, "stop": 2, "delete": 1, "node": 3, "snapshot": 4, "delete snapshot": 2,
 	} {
 		all = append(all, slices.Repeat([]string{what}, times)...)
 	}
@@ -90,6 +90,10 @@ func (s *sim) anything() {
 		s.user(&command.StopJob{Namespace: api.DefaultNamespace, ID: jobID(s.t)})
 	case "delete":
 		s.user(&command.DeleteVolume{Namespace: api.DefaultNamespace, ID: volumeID(s.t)})
+	case "snapshot":
+		s.user(s.drawSnapshot())
+	case "delete snapshot":
+		s.user(&command.DeleteSnapshot{Namespace: api.DefaultNamespace, ID: snapshotID(s.t)})
 	case "node":
 		s.trouble(s.agent())
 	}
@@ -141,6 +145,12 @@ func (s *sim) drawVolume() command.Command {
 	s.sequence++
 	c := &command.ApplyVolume{Namespace: api.DefaultNamespace, ID: volumeID(s.t), UID: fmt.Sprintf("volume-%d", s.sequence)}
 	c.Spec = api.VolumeSpec{PluginID: "disk", Name: oneOf(s.t, "name", "", "label")}
+	if seldom(s.t, "schedule", 2) {
+		c.Spec.SnapshotSchedule = &api.SnapshotSchedule{Cron: oneOf(s.t, "cron", "@hourly", "30 * * * *"), Keep: 1 + number(s.t, "keep", 2)}
+	}
+	if seldom(s.t, "restore", 4) {
+		c.Spec.SnapshotID = string(snapshotID(s.t))
+	}
 	for _, mode := range api.AccessModes() {
 		c.Spec.Capabilities = append(c.Spec.Capabilities, api.Capability{AccessMode: mode, AttachmentMode: api.FileSystem})
 	}
@@ -212,6 +222,15 @@ func (s *sim) teardown() {
 	s.settle(patience)
 	for id, vol := range s.provider.volumes {
 		s.t.Fatalf("no volume is wanted, and the provider has %s, attached to %v", id, vol.attached)
+	}
+	// Snapshots have outlived their volumes.
+	s.checkKept()
+	for snap := range s.store.View().Snapshots("") {
+		s.user(&command.DeleteSnapshot{Namespace: snap.Namespace, ID: snap.ID})
+	}
+	s.settle(patience)
+	for id := range s.provider.shots {
+		s.t.Fatalf("no snapshot is wanted, and the provider has %s", id)
 	}
 	s.now = s.now.Add(25 * time.Hour)
 	s.settle(25 * time.Hour)

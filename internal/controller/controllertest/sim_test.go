@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
+	"github.com/berth-dev/berth/internal/controller/snapshotter"
 	"github.com/berth-dev/berth/internal/controller/volumewatcher"
 	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
@@ -50,7 +51,8 @@ func newSim(t *rapid.T) *sim {
 	return &sim{
 		t: t, store: statetest.Load(t, "cluster {}"), codec: command.NewCodec(), now: statetest.Now(),
 		controllers: []controller.Controller{
-			scheduler.Controller{}, dispatcher.Controller{}, provisioner.Controller{}, volumewatcher.Controller{}, collector.New(collector.DefaultKeep()),
+			scheduler.Controller{}, dispatcher.Controller{}, provisioner.Controller{}, volumewatcher.Controller{},
+			snapshotter.Controller{}, collector.New(collector.DefaultKeep()),
 		},
 		agents: map[api.NodeID]*agent{}, provider: newProvider(t),
 		favourite: oneOf(t, "favourite", append(api.AccessModes(), api.SingleNodeMultiWriter, api.MultiNodeMultiWriter)...), holds: map[user]held{},
@@ -112,6 +114,7 @@ func (s *sim) note(before state.View, c command.Command) {
 // checkPlans reconciles everything that is pending, twice, and applies each
 // plan to a fork of the state that it was made from.
 func (s *sim) checkPlans() {
+	s.checkSnapshots()
 	for _, c := range s.controllers {
 		for k := range c.Pending(s.store.View()) {
 			plan := s.reconcile(c, k)
@@ -248,6 +251,7 @@ func (s *sim) checkSettled() {
 		}
 	}
 	s.checkJobs()
+	s.checkKept()
 }
 
 // checkJobs checks that jobs that have settled have what they want, and
@@ -307,6 +311,14 @@ func (s *sim) mayWait(v state.View, c controller.Controller, k controller.Key) b
 		return s.anybody(v, k, api.NodePublished, reads)
 	case collector.Controller:
 		return true
+	case snapshotter.Controller:
+		return k == snapshotter.Schedules || k == snapshotter.Retention
+	case provisioner.Controller:
+		// A volume waits for its snapshot, which may have failed.
+		ns, id, _ := strings.Cut(string(k), "/")
+		vol := v.Volume(api.NamespaceID(ns), api.VolumeID(id))
+		snap := v.Snapshot(vol.Namespace, api.SnapshotID(vol.Spec.SnapshotID))
+		return vol.Desired == api.Present && snap != nil && snap.Status.State != api.SnapshotReady
 	}
 	return false
 }
