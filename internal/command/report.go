@@ -149,6 +149,9 @@ func putStaged(tx *state.Tx, node api.NodeID, f *api.PublicationFact) {
 		}
 		tx.PutPublication(&next)
 		pub = &next
+		if !f.Staged {
+			hurrySnapshots(tx, f.Namespace, f.VolumeID)
+		}
 	}
 	if f.Grown > 0 {
 		grown(tx, pub, f.Grown)

@@ -100,8 +100,16 @@ func hurrySnapshot(tx *state.Tx, vol *api.Volume) {
 	}
 }
 
-// hurry ends the wait of a deletion that was refused because something depends
-// on what it is to delete: some of that is gone now.
+// hurrySnapshots tries again to make snapshots of a volume when a node has let
+// go of it: some plugins make none of what is in use.
+func hurrySnapshots(tx *state.Tx, ns api.NamespaceID, vol api.VolumeID) {
+	for s := range tx.VolumeSnapshots(ns, vol) {
+		hurry(tx, s.Status.Operation, api.OperationSnapshot)
+	}
+}
+
+// hurry ends the wait of a call that was refused because something is in use:
+// some of what uses it is gone now.
 func hurry(tx *state.Tx, id api.OperationID, kind api.OperationKind) {
 	op := tx.Operation(id)
 	if op == nil || op.Kind != kind || op.Status.State != api.OperationWaiting || op.Status.Code != codeFailedPrecondition || op.Status.Next.IsZero() {
