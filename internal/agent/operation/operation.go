@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,7 @@ type Executor struct {
 	mu      sync.Mutex // guards below
 	wanted  map[attempt]*api.Operation
 	known   map[attempt]*api.Operation // called, or being called
+	sent    []*sent                    // being called
 	changed chan struct{}              // capacity 1
 }
 
@@ -177,13 +179,56 @@ func (e *Executor) answer(op *api.Operation, f api.OperationFact) {
 	}
 }
 
-// asked reports whether the attempt is still assigned. One that is not, and was
-// not sent, is not sent: nobody would hear of it. One that was sent is left to
-// end, whatever becomes of its assignment: to cancel it undoes nothing.
-func (e *Executor) asked(op *api.Operation) bool {
+// sent is a call that is being made.
+type sent struct {
+	op    *api.Operation
+	ended chan struct{} // closed when it has
+}
+
+// begin notes that an attempt's call is made now. One that is not assigned any
+// more, and was not sent, is not sent: nobody would hear of it. One that was sent
+// is left to end, whatever becomes of its assignment: to cancel it undoes nothing.
+// The next call for its volume waits for that: a restarted agent makes a call
+// again, and may then say what the earlier agent had to say of it.
+func (e *Executor) begin(ctx context.Context, op *api.Operation) (*sent, error) {
+	for {
+		e.mu.Lock()
+		assigned, stray := e.known[attempt{op.ID, op.Status.Attempt}] == op, e.stray(op)
+		switch {
+		case !assigned:
+			e.mu.Unlock()
+			return nil, errTakenBack
+		case stray == nil:
+			s := &sent{op: op, ended: make(chan struct{})}
+			e.sent = append(e.sent, s)
+			e.mu.Unlock()
+			return s, nil
+		}
+		e.mu.Unlock()
+		select {
+		case <-stray.ended:
+		case <-ctx.Done():
+			return nil, api.Errorf(api.CodeUnavailable, "an earlier call for the volume, of operation %s, has not ended", stray.op.ID)
+		}
+	}
+}
+
+// stray is a call for the volume of an operation that is not assigned any more,
+// or nil. The caller holds mu.
+func (e *Executor) stray(op *api.Operation) *sent {
+	for _, s := range e.sent {
+		if s.op.Namespace == op.Namespace && s.op.VolumeID == op.VolumeID && e.known[attempt{s.op.ID, s.op.Status.Attempt}] != s.op {
+			return s
+		}
+	}
+	return nil
+}
+
+func (e *Executor) end(ended *sent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.known[attempt{op.ID, op.Status.Attempt}] == op
+	e.sent = slices.DeleteFunc(e.sent, func(s *sent) bool { return s == ended })
+	close(ended.ended)
 }
 
 // errTakenBack: nobody asks for the attempt any more.
@@ -198,12 +243,14 @@ func (e *Executor) make(ctx context.Context, op *api.Operation) (result api.Oper
 		return result, nil, err
 	}
 	client, err := e.client(bounded, op)
-	switch {
-	case err != nil:
+	if err != nil {
 		return result, nil, err
-	case !e.asked(op):
-		return result, nil, errTakenBack
 	}
+	s, err := e.begin(bounded, op)
+	if err != nil {
+		return result, nil, err
+	}
+	defer e.end(s)
 	result, err = call(bounded, client, op)
 	return result, e.readBack(ctx, client, op, err), err
 }

@@ -339,6 +339,7 @@ func TestOutcomeIsNotSaidOfAnotherOperationWithTheSameID(t *testing.T) {
 		run(e, create(1))
 		run(e)
 		other := create(1)
+		other.VolumeID = "another"
 		request := *other.Request.Create
 		request.Name = "another"
 		other.Request.Create = &request
@@ -438,6 +439,27 @@ func TestWithoutItsSecretsNoCallIsMade(t *testing.T) {
 		f, _ := w.said(op)
 		if f.Code != csi.CodeUnavailable || !f.NotSent || f.Message != "ask for the volume's secrets: no server answers" || w.calls("CreateVolume") != 0 {
 			w.t.Errorf("%d calls, and said %+v", w.calls("CreateVolume"), f)
+		}
+	})
+}
+
+// A restarted agent makes the assigned attempt again, and then says once more
+// what the earlier one had to say: the servers go on, and the next call for the
+// volume waits until the stray one has ended.
+func TestNextCallForTheVolumeWaitsForOneThatIsNotAssignedAnyMore(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world, e *operation.Executor, _ func()) {
+		hang := w.backend.Script(csitest.Rule{Method: "CreateVolume", Do: csitest.Hang(), Times: 1})
+		run(e, create(1))
+		next := assigned(api.OperationDelete, 1, api.OperationRequest{Delete: &api.DeleteRequest{ExternalID: "v"}})
+		run(e, next)
+		if n := w.calls("DeleteVolume"); n != 0 {
+			w.t.Errorf("%d calls while another for the volume is under way", n)
+		}
+		hang.Release()
+		after(time.Millisecond)
+		if f, _ := w.said(next); f.Code != csi.CodeOK {
+			w.t.Errorf("said: %+v", f)
 		}
 	})
 }
