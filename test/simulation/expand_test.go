@@ -34,9 +34,6 @@ func TestDiesBetweenAnyTwoStepsOfAnExpansion(t *testing.T) {
 			"Leader": {doom, restartServer}, "Agent": {written, restartAgent},
 			"Both": {doom, func(c *cluster.Cluster) { restartServer(c); restartAgent(c) }},
 		} {
-			if o.Offline && who != "Leader" {
-				continue // the deaths of agents in a detach are those of TestAgentDiesBetweenAnyTwoSteps
-			}
 			t.Run(name+"/"+who, func(t *testing.T) {
 				t.Parallel()
 				for step := 1; ; step++ {
