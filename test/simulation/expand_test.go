@@ -101,10 +101,7 @@ func expansion(t *testing.T, o csitest.Options, when moment, dies func(*cluster.
 	}
 	awaitChanged(c)
 	c.AwaitRest(10 * time.Minute)
-	time.Sleep(time.Minute) // the job is stable now: no entry comes any more
-	c.AwaitRest(10 * time.Minute)
-	end()
-	died = <-fate
+	time.Sleep(time.Minute) // the job becomes stable
 	c.AwaitRest(10 * time.Minute)
 	v := awaitChanged(c)
 	have := c.Backend.Volumes()[0]
@@ -115,7 +112,9 @@ func expansion(t *testing.T, o csitest.Options, when moment, dies func(*cluster.
 		t.Errorf("the provider has the parameters %v, and the state says %v", have.Mutable, v.Status.MutableParameters)
 	}
 	c.Validate()
-	return died
+	// Only now: who dies later than that is not brought back.
+	end()
+	return <-fate
 }
 
 // awaitChanged waits until the volume is as its spec says, also on its node.
