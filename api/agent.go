@@ -123,12 +123,24 @@ type Facts struct {
 	// Cleared is the generation of which the node says that it runs nothing
 	// that the servers do not know.
 	Cleared uint64 `json:"cleared,omitempty"`
+	// Left are the volumes of which the node let go for Cleared, and that the
+	// provider may still have attached to it.
+	Left []LeftVolume `json:"left,omitempty"`
+}
+
+// LeftVolume is a volume that a node had for an allocation which a restored
+// state does not know.
+type LeftVolume struct {
+	Namespace  NamespaceID `json:"namespace"`
+	VolumeID   VolumeID    `json:"volume_id"`
+	PluginID   PluginID    `json:"plugin_id"`
+	ExternalID string      `json:"external_id"`
 }
 
 // Empty reports whether nothing is said.
 func (f *Facts) Empty() bool {
 	return f.Drivers == nil && len(f.Instances) == 0 && len(f.Allocations) == 0 &&
-		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0
+		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0 && len(f.Left) == 0
 }
 
 // InstanceFact is how a plugin instance on the node is. Gone means that the

@@ -19,7 +19,7 @@ type operations interface {
 
 // facts is where a node says that it runs nothing which the servers do not know.
 type facts interface {
-	SetCleared(generation uint64)
+	SetCleared(generation uint64, left []api.LeftVolume)
 }
 
 // allocations is the runners of a node. It takes assignments, and keeps a
@@ -42,6 +42,7 @@ type allocations struct {
 	// clearing are the allocations that end because a confirmed recovery does
 	// not know them; nil if there is none.
 	clearing map[api.AllocID]bool
+	left     []api.LeftVolume // that they may have attached
 }
 
 func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
@@ -118,7 +119,7 @@ func (s *allocations) Assign(a *api.Assignments) {
 
 // clear ends what is not listed, and says so when it has ended.
 func (s *allocations) clear(listed map[api.AllocID]bool) {
-	s.clearing = map[api.AllocID]bool{}
+	s.clearing, s.left = map[api.AllocID]bool{}, nil
 	var held []localdb.Allocation
 	for _, record := range s.held {
 		if listed[record.Assignment.ID] {
@@ -131,6 +132,7 @@ func (s *allocations) clear(listed map[api.AllocID]bool) {
 	for id, r := range s.runners {
 		if !listed[id] {
 			s.clearing[id] = true
+			s.left = append(s.left, r.Attached()...)
 			r.Stop()
 		}
 	}
@@ -141,7 +143,7 @@ func (s *allocations) clear(listed map[api.AllocID]bool) {
 // the caller holds mu.
 func (s *allocations) cleared() {
 	if s.clearing != nil && len(s.clearing) == 0 {
-		s.facts.SetCleared(s.generation)
+		s.facts.SetCleared(s.generation, s.left)
 	}
 }
 

@@ -142,6 +142,7 @@ func mayGo(v state.View, s *api.Snapshot, now time.Time) bool {
 		return newer >= vol.Spec.SnapshotSchedule.Keep
 	case api.SnapshotFailed:
 		return newer >= 1
+	case api.SnapshotCreating, api.SnapshotDeleting:
 	}
 	return false
 }

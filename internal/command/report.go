@@ -1,6 +1,7 @@
 package command
 
 import (
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -82,7 +83,7 @@ func (c *ReportFacts) Apply(tx *state.Tx) error {
 	for i := range r.Facts.Allocations {
 		putAllocation(tx, r.NodeID, &r.Facts.Allocations[i])
 	}
-	putCleared(tx, r.NodeID, r.Facts.Cleared)
+	putCleared(tx, r.NodeID, &r.Facts)
 	next := *id
 	next.Sequence = r.Sequence
 	tx.PutIdentity(&next)
@@ -90,7 +91,8 @@ func (c *ReportFacts) Apply(tx *state.Tx) error {
 }
 
 // putCleared notes that a node runs nothing that the servers do not know.
-func putCleared(tx *state.Tx, id api.NodeID, generation uint64) {
+func putCleared(tx *state.Tx, id api.NodeID, f *api.Facts) {
+	generation := f.Cleared
 	node, cluster := tx.Node(id), tx.Cluster()
 	if cluster == nil || generation != cluster.Generation.Number || node.Status.Cleared >= generation {
 		return
@@ -98,7 +100,32 @@ func putCleared(tx *state.Tx, id api.NodeID, generation uint64) {
 	next := *node
 	next.Status.Cleared = generation
 	tx.PutNode(&next)
+	for i := range f.Left {
+		putLeft(tx, node, &f.Left[i])
+	}
 	endRecovery(tx)
+}
+
+// putLeft notes that the provider may have a volume attached to a node of which
+// the restored state does not know it. Without the node's name at the provider
+// nothing is noted: an unpublish without one means all nodes (CSI spec,
+// ControllerUnpublishVolume).
+func putLeft(tx *state.Tx, node *api.Node, f *api.LeftVolume) {
+	vol := tx.Volume(f.Namespace, f.VolumeID)
+	if vol == nil || vol.Spec.PluginID != f.PluginID || vol.Status.ExternalID != f.ExternalID ||
+		tx.Publication(f.Namespace, f.VolumeID, node.ID) != nil {
+		return
+	}
+	instance := fit.NodeInstance(slices.Collect(tx.NodePlugin(node.ID, f.PluginID)))
+	if instance == nil || instance.ExternalNodeID == "" {
+		return
+	}
+	tx.PutPublication(&api.Publication{
+		Namespace: f.Namespace, VolumeID: f.VolumeID, NodeID: node.ID, PluginID: f.PluginID,
+		Status: api.PublicationStatus{
+			ExternalNodeID: instance.ExternalNodeID, Outcome: api.OutcomeUncertain, NodeEpoch: node.Status.Epoch, Left: true,
+		},
+	})
 }
 
 // CheckSession answers an error unless the session is the node's current one.
@@ -371,6 +398,7 @@ func published(tx *state.Tx, op *api.Operation, f *api.OperationFact, verdict fi
 	case verdict.Done && op.Kind == api.OperationPublish:
 		next.Status.Operation = ""
 		next.Status.Outcome = api.OutcomePublished
+		next.Status.Left = false
 		next.Status.PublishContext = f.Result.PublishContext
 	case verdict.Done:
 		next.Status.Operation = ""

@@ -11,11 +11,18 @@ const tablePublications = "publications"
 const (
 	publicationsByNode  = "node"
 	publicationsGrowing = "growing"
+	publicationsLeft    = "left"
 )
 
 func publicationsTable() definition {
 	return define[api.Publication](tablePublications,
 		unique(primary, func(p *api.Publication) []byte {
+			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+		}),
+		unique(publicationsLeft, func(p *api.Publication) []byte {
+			if !p.Status.Left {
+				return nil
+			}
 			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
 		}),
 		shared(publicationsByNode, func(p *api.Publication) []byte { return key(string(p.NodeID), string(p.PluginID)) }),
@@ -47,6 +54,12 @@ func (v View) NodePublications(node api.NodeID, plugin api.PluginID) iter.Seq[*a
 // on their volumes.
 func (v View) GrowingPublications() iter.Seq[*api.Publication] {
 	return rows[api.Publication](v, tablePublications, publicationsGrowing, nil)
+}
+
+// LeftPublications yields the publications that a recovery found, and that are
+// to be detached.
+func (v View) LeftPublications() iter.Seq[*api.Publication] {
+	return rows[api.Publication](v, tablePublications, publicationsLeft, nil)
 }
 
 // PublicationsIndex is when a publication was last written.

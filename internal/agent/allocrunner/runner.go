@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,6 +86,26 @@ func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
 
 // ID is the allocation's.
 func (r *Runner) ID() api.AllocID { return r.record.Assignment.ID }
+
+// Attached are the volumes that the provider has, or may have, attached to this
+// node for the allocation.
+func (r *Runner) Attached() []api.LeftVolume {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []api.LeftVolume
+	for i := range r.record.Assignment.Attachments {
+		at := &r.record.Assignment.Attachments[i]
+		asked := slices.ContainsFunc(at.Attachment.Status.Steps, func(s api.AttachmentStep) bool {
+			return s.State == api.ControllerPublished && !s.Skipped
+		})
+		if asked {
+			all = append(all, api.LeftVolume{
+				Namespace: at.Attachment.Namespace, VolumeID: at.Attachment.VolumeID, PluginID: at.Attachment.PluginID, ExternalID: at.ExternalID,
+			})
+		}
+	}
+	return all
+}
 
 // Update takes a newer assignment. What the servers only give back of the
 // node's own reports wakes nobody: it would defeat the backoff.

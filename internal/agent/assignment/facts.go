@@ -95,9 +95,9 @@ func (f *Facts) SetOperation(o api.OperationFact) {
 }
 
 // SetCleared says that the node runs nothing that the servers of a generation do
-// not know.
-func (f *Facts) SetCleared(generation uint64) {
-	f.set("cleared", level{fact: generation, add: func(r *api.Facts) { r.Cleared = generation }})
+// not know, and what it had for that.
+func (f *Facts) SetCleared(generation uint64, left []api.LeftVolume) {
+	f.set("cleared", level{fact: generation, add: func(r *api.Facts) { r.Cleared, r.Left = generation, left }})
 }
 
 // ForgetOperation forgets an attempt that is not assigned any more.

@@ -130,6 +130,7 @@ func (p *provider) do(op *api.Operation) (r api.OperationResult) {
 		r.Snapshot = p.snapshot(op.Request.Snapshot)
 	case api.OperationDeleteSnapshot:
 		p.deleteSnapshot(op.Request.DeleteSnapshot)
+	case api.OperationExpand, api.OperationModify, api.OperationNodeExpand: // the random lives have none
 	}
 	return r
 }

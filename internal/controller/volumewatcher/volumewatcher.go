@@ -45,6 +45,11 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 			}
 			last = k
 		}
+		for pub := range v.LeftPublications() {
+			if !yield(Key(pub.Namespace, pub.VolumeID, pub.NodeID)) {
+				return
+			}
+		}
 		for pub := range v.GrowingPublications() {
 			if !yield(Key(pub.Namespace, pub.VolumeID, pub.NodeID)) {
 				return
@@ -78,7 +83,8 @@ func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (cont
 		holders: slices.Collect(v.NodeHolders(ns, id, node)),
 	}
 	if len(p.holders) == 0 {
-		return controller.Plan{}, nil
+		p.left()
+		return p.plan, nil
 	}
 	if p.pub == nil || p.vol == nil {
 		return controller.Plan{}, fmt.Errorf("%s has attachments, and no volume or publication", k)
@@ -107,6 +113,18 @@ func (p *pass) reconcile() {
 	}
 	if len(p.plan.Commands) == 0 {
 		p.grow()
+	}
+}
+
+// left detaches what a recovery found, and nobody of the restored state holds.
+func (p *pass) left() {
+	if p.pub == nil || p.vol == nil || !p.pub.Status.Left {
+		return
+	}
+	p.release(nil)
+	if len(p.plan.Commands) == 0 {
+		p.plan.Wait("volume "+string(p.vol.ID), fmt.Sprintf("is to be detached from node %s, which had it for an allocation that the restored state does not know",
+			p.pub.NodeID), p.pub.ModifyTime, p.pub.Status.Lingers)
 	}
 }
 

@@ -25,7 +25,9 @@ attachment {"alloc_id":"a7","volume_id":"media","node_id":"n4","status":{"state"
 publication {"volume_id":"small","node_id":"n5","status":{"node_expansion":20}}
 publication {"volume_id":"small","node_id":"n6","status":{"node_expansion":20,"node_expansion_refused":"FAILED_PRECONDITION: in use"}}
 publication {"volume_id":"small","node_id":"n7"}
+publication {"volume_id":"moved","node_id":"n8","status":{"outcome":"uncertain","left":true}}
 `
 	controllertest.Pending(t, volumewatcher.Controller{}, world,
-		volumewatcher.Key("default", "pg", "n1"), volumewatcher.Key("default", "pg", "n2"), volumewatcher.Key("default", "small", "n5"))
+		volumewatcher.Key("default", "pg", "n1"), volumewatcher.Key("default", "pg", "n2"), volumewatcher.Key("default", "moved", "n8"),
+		volumewatcher.Key("default", "small", "n5"))
 }

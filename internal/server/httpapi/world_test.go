@@ -210,7 +210,8 @@ func (a *agent) answerOperation() {
 				fact.Result = api.OperationResult{ExternalID: "ext-" + string(op.VolumeID), Capacity: 1 << 30, Context: map[string]string{"share": "7"}}
 			case api.OperationPublish:
 				fact.Result.PublishContext = map[string]string{"device": "sdb"}
-			case api.OperationDelete, api.OperationUnpublish:
+			case api.OperationDelete, api.OperationUnpublish, api.OperationExpand, api.OperationModify, api.OperationNodeExpand,
+				api.OperationSnapshot, api.OperationDeleteSnapshot:
 			}
 			a.report(api.Facts{Operations: []api.OperationFact{fact}})
 			return
