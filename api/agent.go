@@ -24,10 +24,13 @@ type Registration struct {
 	// FeatureLevel is the highest that this agent understands.
 	FeatureLevel int `json:"feature_level"`
 	// Generation and Index are the newest that the agent has seen.
-	Generation uint64            `json:"generation,omitempty"`
-	Index      uint64            `json:"index,omitempty"`
-	Drivers    map[string]Driver `json:"drivers"`
-	Profile    Profile           `json:"profile,omitzero"`
+	Generation uint64 `json:"generation,omitempty"`
+	Index      uint64 `json:"index,omitempty"`
+	// Epoch is the node's last that the agent knows of, 0 before its first
+	// registration. Servers that have forgotten the node begin a later one.
+	Epoch   uint64            `json:"epoch,omitempty"`
+	Drivers map[string]Driver `json:"drivers"`
+	Profile Profile           `json:"profile,omitzero"`
 }
 
 // Registered is the servers' answer.
@@ -55,9 +58,14 @@ type Generation struct {
 
 // Assignments is the whole of what one node is to do, as of Index.
 type Assignments struct {
-	ClusterID   string            `json:"cluster_id"`
-	Generation  Generation        `json:"generation"`
-	Epoch       uint64            `json:"epoch"`
+	ClusterID  string     `json:"cluster_id"`
+	Generation Generation `json:"generation"`
+	Epoch      uint64     `json:"epoch"`
+	// Owes: the agent is to say when nothing of an earlier epoch runs or is
+	// mounted on the node any more; it gets nothing new until then. Fence is
+	// why, if the node was fenced.
+	Owes        bool              `json:"owes,omitempty"`
+	Fence       *Evidence         `json:"fence,omitempty"`
 	Index       uint64            `json:"index"`
 	Allocations []AllocAssignment `json:"allocations"`
 	// Same: the allocations are those of the answer that had the index that the
@@ -126,6 +134,9 @@ type Facts struct {
 	// Left are the volumes of which the node let go for Cleared, and that the
 	// provider may still have attached to it.
 	Left []LeftVolume `json:"left,omitempty"`
+	// Undone is the epoch of which the node says that nothing of those before it
+	// runs or is mounted any more.
+	Undone uint64 `json:"undone,omitempty"`
 }
 
 // LeftVolume is a volume that a node had for an allocation which a restored
@@ -140,7 +151,7 @@ type LeftVolume struct {
 // Empty reports whether nothing is said.
 func (f *Facts) Empty() bool {
 	return f.Drivers == nil && len(f.Instances) == 0 && len(f.Allocations) == 0 &&
-		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0 && len(f.Left) == 0
+		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0 && len(f.Left) == 0 && f.Undone == 0
 }
 
 // InstanceFact is how a plugin instance on the node is. Gone means that the

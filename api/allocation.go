@@ -80,9 +80,13 @@ const (
 	AllocRunning  AllocState = "running"
 	AllocComplete AllocState = "complete" // ended as it should
 	AllocFailed   AllocState = "failed"   // ended otherwise
+	// AllocLost: its node was fenced, so that it counts as ended. Nobody knows how
+	// it came to that, and it is no failure of its own.
+	AllocLost AllocState = "lost"
 )
 
-// AllocStatus is the agent's word. Its only writer is ReportFacts.
+// AllocStatus is the agent's word. Its only writer is ReportFacts, until the
+// servers end what the agent cannot speak for: RegisterNode, FenceNode.
 type AllocStatus struct {
 	State AllocState `json:"state"`
 	// Problem is what keeps it from running or from ending.
@@ -180,7 +184,9 @@ func NewAllocID(jobUID string, serial uint64) AllocID {
 }
 
 // Terminal reports whether the state is an end.
-func (s AllocState) Terminal() bool { return s == AllocComplete || s == AllocFailed }
+func (s AllocState) Terminal() bool {
+	return s == AllocComplete || s == AllocFailed || s == AllocLost
+}
 
 // Terminal reports whether the allocation has ended on its node.
 func (a *Allocation) Terminal() bool { return a.Status.State.Terminal() }

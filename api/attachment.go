@@ -81,6 +81,8 @@ type AttachmentStep struct {
 	State   AttachmentState `json:"state"`
 	Time    time.Time       `json:"time"`
 	Skipped bool            `json:"skipped,omitempty"`
+	// Evidence is why a step that is the node's was passed over.
+	Evidence *Evidence `json:"evidence,omitempty"`
 }
 
 // Problem is why an agent's step does not succeed.

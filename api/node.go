@@ -44,6 +44,28 @@ type NodeStatus struct {
 	// Cleared is the last generation of which the node has said that it runs
 	// nothing that the servers do not know.
 	Cleared uint64 `json:"cleared,omitempty"` // ReportFacts
+	// Owes: an epoch of the node has ended, and its agent has not said yet that
+	// nothing of it runs or is mounted there any more. The node gets nothing new
+	// until it has.
+	Owes bool `json:"owes,omitempty"` // RegisterNode, FenceNode, ReportFacts
+	// Fence is why its last epoch was ended, until it owes nothing.
+	Fence *Evidence `json:"fence,omitempty"` // FenceNode, ReportFacts
+}
+
+// Takes reports whether the node may be given something new to do.
+func (n *Node) Takes() bool { return n.Status.State == NodeReady && !n.Status.Owes }
+
+// Condition is the node's state as people read it: ready, down, and whether it
+// is fenced or has something to undo.
+func (n *Node) Condition() string {
+	switch s := string(n.Status.State); {
+	case n.Status.Fence != nil:
+		return s + ", fenced"
+	case n.Status.Owes:
+		return s + ", clearing"
+	default:
+		return s
+	}
 }
 
 // Profile is what an agent tells of its machine when it registers.

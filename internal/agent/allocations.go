@@ -17,9 +17,11 @@ type operations interface {
 	Assign(ops []*api.Operation)
 }
 
-// facts is where a node says that it runs nothing which the servers do not know.
+// facts is where a node says that it runs nothing which the servers do not
+// know, and nothing of an ended epoch.
 type facts interface {
 	SetCleared(generation uint64, left []api.LeftVolume)
+	SetUndone(epoch uint64)
 }
 
 // allocations is the runners of a node. It takes assignments, and keeps a
@@ -43,14 +45,20 @@ type allocations struct {
 	// not know them; nil if there is none.
 	clearing map[api.AllocID]bool
 	left     []api.LeftVolume // that they may have attached
+	// undoing are the allocations of ended epochs that are not down yet, nil if
+	// the servers do not ask; epoch is the one for which they do.
+	undoing map[api.AllocID]bool
+	epoch   uint64
 }
 
 func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
-	return &allocations{
+	s := &allocations{
 		cfg: cfg, operations: ops, facts: f, log: log,
 		runners: map[api.AllocID]*allocrunner.Runner{},
 		started: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
+	s.cfg.Down = s.down
+	return s
 }
 
 // restore takes over what the local database remembers. What ran in an earlier
@@ -114,6 +122,49 @@ func (s *allocations) Assign(a *api.Assignments) {
 	default:
 		s.quiet, s.clearing = false, nil
 		s.take(a, listed)
+		s.undo(a)
+	}
+}
+
+// undo sees to it that nothing is left of the epochs before this one, where
+// the servers ask for it: the node was fenced, or its memory lost. They have
+// given up all that it ran, so whatever is here ends; it goes down once more
+// even if it was down, which looks at the mount table again. The caller holds
+// mu.
+func (s *allocations) undo(a *api.Assignments) {
+	if !a.Owes {
+		s.undoing = nil
+		return
+	}
+	if s.undoing != nil && s.epoch == a.Epoch {
+		return
+	}
+	if a.Fence != nil {
+		s.log.Warn("this node was fenced: all that it ran before is ended and unmounted", "epoch", a.Epoch, "evidence", a.Fence.String())
+	}
+	s.undoing, s.epoch = map[api.AllocID]bool{}, a.Epoch
+	for id, r := range s.runners {
+		s.undoing[id] = true
+		r.Again()
+	}
+	s.undone()
+}
+
+// down notes that nothing is left of an allocation.
+func (s *allocations) down(id api.AllocID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.undoing[id] {
+		delete(s.undoing, id)
+		s.undone()
+	}
+}
+
+// undone says that nothing is left of the epochs before this one; the caller
+// holds mu.
+func (s *allocations) undone() {
+	if s.undoing != nil && len(s.undoing) == 0 {
+		s.facts.SetUndone(s.epoch)
 	}
 }
 

@@ -63,6 +63,7 @@ func kinds() []kind {
 		{"snapshot.schedule", 1, func() Command { return &ScheduleSnapshots{} }},
 		{"volume.grow", 1, func() Command { return &GrowVolume{} }},
 		{"finding.record", 1, func() Command { return &RecordFindings{} }},
+		{"node.fence", 1, func() Command { return &FenceNode{} }},
 	}
 }
 

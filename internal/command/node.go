@@ -23,6 +23,8 @@ type RegisterNode struct {
 	Profile api.Profile           `json:"profile,omitzero"`
 	// Generation is the newest that the agent has seen, and 0 if its memory is new.
 	Generation uint64 `json:"generation,omitempty"`
+	// Epoch is the node's last that the agent knows of.
+	Epoch uint64 `json:"epoch,omitempty"`
 	// OtherLive: the session that the state knows was heard of within its
 	// lease, and is another agent's, not that of the one that this agent took
 	// over from on its machine. Only the leader can tell, so it is its choice.
@@ -54,11 +56,12 @@ func (c *RegisterNode) Validate() error {
 // that the servers last spoke to, and keeps the node's epoch. One that does
 // not is a copy of it while the other is heard of, and otherwise one whose
 // memory was lost or put back: what it reported before counts no more, and
-// what it ran is to be undone.
+// what it ran is to be undone. So is what a node ran that was forgotten: its
+// next epoch is one that its agent has not seen.
 func (c *RegisterNode) Apply(tx *state.Tx) error {
 	old := tx.Identity(c.NodeID)
 	if old == nil {
-		c.register(tx, nil, &state.Identity{Epoch: 1})
+		c.register(tx, nil, &state.Identity{Epoch: c.Epoch + 1})
 		return nil
 	}
 	if old.SecretHash != c.SecretHash {
@@ -81,7 +84,7 @@ func (c *RegisterNode) Apply(tx *state.Tx) error {
 		doubtOperations(tx, c.NodeID)
 		return nil
 	}
-	c.register(tx, node, &state.Identity{Epoch: old.Epoch + 1})
+	c.register(tx, node, &state.Identity{Epoch: max(old.Epoch, c.Epoch) + 1})
 	doubtOperations(tx, c.NodeID)
 	endAllocations(tx, c.NodeID, "the agent of node "+string(c.NodeID)+" lost its memory")
 	return nil
@@ -134,6 +137,10 @@ func (c *RegisterNode) register(tx *state.Tx, old *api.Node, id *state.Identity)
 		Version: c.Version,
 		Drivers: c.Drivers,
 		Profile: c.Profile,
+		// An epoch that is not the first, and not the last that was known, was
+		// begun because of what may be left of those before.
+		Owes:  node.Status.Owes || id.Epoch > 1 && id.Epoch != node.Status.Epoch,
+		Fence: node.Status.Fence,
 	}
 	if cluster := tx.Cluster(); cluster != nil {
 		node.Status.Generation = cluster.Generation.Number

@@ -313,8 +313,8 @@ func (c *AssignOperation) Apply(tx *state.Tx) error {
 	if op == nil || op.Version != c.Version || op.Status.State != api.OperationWaiting {
 		return conflict("operation %s has changed", c.ID)
 	}
-	if node := tx.Node(c.Executor); node == nil || node.Status.State != api.NodeReady {
-		return conflict("node %s is not ready", c.Executor)
+	if node := tx.Node(c.Executor); node == nil || !node.Takes() {
+		return conflict("node %s takes no calls", c.Executor)
 	}
 	if op.Kind == api.OperationNodeExpand && c.Executor != op.NodeID {
 		return conflict("only node %s can make the call of operation %s", op.NodeID, c.ID)

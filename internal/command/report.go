@@ -84,6 +84,7 @@ func (c *ReportFacts) Apply(tx *state.Tx) error {
 		putAllocation(tx, r.NodeID, &r.Facts.Allocations[i])
 	}
 	putCleared(tx, r.NodeID, &r.Facts)
+	putUndone(tx, r.NodeID, r.Facts.Undone)
 	next := *id
 	next.Sequence = r.Sequence
 	tx.PutIdentity(&next)
@@ -164,8 +165,8 @@ func putInstance(tx *state.Tx, node api.NodeID, f *api.InstanceFact) {
 
 func putStaged(tx *state.Tx, node api.NodeID, f *api.PublicationFact) {
 	pub := tx.Publication(f.Namespace, f.VolumeID, node)
-	if pub == nil {
-		return
+	if pub == nil || f.Staged && tx.Node(node).Status.Owes {
+		return // what is left of an ended epoch counts no more
 	}
 	if pub.Status.Staged != f.Staged {
 		next := *pub

@@ -45,8 +45,12 @@ func (v View) VolumePublications(ns api.NamespaceID, vol api.VolumeID) iter.Seq[
 	return rows[api.Publication](v, tablePublications, primary, key(string(ns), string(vol)))
 }
 
-// NodePublications yields the publications of a plugin's volumes on a node.
+// NodePublications yields the publications of a plugin's volumes on a node, or
+// all there if plugin is empty.
 func (v View) NodePublications(node api.NodeID, plugin api.PluginID) iter.Seq[*api.Publication] {
+	if plugin == "" {
+		return rows[api.Publication](v, tablePublications, publicationsByNode, key(string(node)))
+	}
 	return rows[api.Publication](v, tablePublications, publicationsByNode, key(string(node), string(plugin)))
 }
 

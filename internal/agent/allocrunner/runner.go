@@ -34,6 +34,9 @@ type Config struct {
 	Facts  Facts
 	// Called is told of every call of a hook, up or down; nil for nobody.
 	Called func(hook, direction string, err error, took time.Duration)
+	// Down is told when nothing of an allocation runs or is mounted any more; nil
+	// for nobody. It is said again when the way down was gone again.
+	Down func(id api.AllocID)
 	// Remove removes a directory tree, and refuses to cross mounts.
 	Remove func(ctx context.Context, dir string) error
 }
@@ -160,6 +163,9 @@ func (r *Runner) Run(ctx context.Context) error {
 			r.runDown(ctx)
 		case localdb.PhaseDone:
 			r.report()
+			if r.cfg.Down != nil {
+				r.cfg.Down(r.ID())
+			}
 			if r.forgotten() {
 				return r.end(ctx)
 			}

@@ -100,6 +100,11 @@ func (f *Facts) SetCleared(generation uint64, left []api.LeftVolume) {
 	f.set("cleared", level{fact: generation, add: func(r *api.Facts) { r.Cleared, r.Left = generation, left }})
 }
 
+// SetUndone says that nothing of the epochs before this one runs or is mounted.
+func (f *Facts) SetUndone(epoch uint64) {
+	f.set("undone", level{fact: epoch, add: func(r *api.Facts) { r.Undone = epoch }})
+}
+
 // ForgetOperation forgets an attempt that is not assigned any more.
 func (f *Facts) ForgetOperation(id api.OperationID, attempt int) {
 	f.mu.Lock()

@@ -181,7 +181,7 @@ func (l *Link) register(ctx context.Context) (*api.Registered, error) {
 	answer, err := l.servers.Register(ctx, api.Registration{
 		NodeID: l.node.ID, Name: l.node.Name, ClusterID: l.node.ClusterID,
 		Session: l.token, Known: known, BootID: l.cfg.BootID, Version: l.cfg.Version,
-		FeatureLevel: api.FeatureLevel, Generation: l.node.Generation, Index: l.node.Index,
+		FeatureLevel: api.FeatureLevel, Generation: l.node.Generation, Index: l.node.Index, Epoch: l.node.Epoch,
 		Drivers: l.cfg.Drivers(ctx), Profile: l.cfg.Profile,
 	})
 	if err != nil {

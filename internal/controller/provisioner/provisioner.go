@@ -131,7 +131,7 @@ func topology(v state.View, vol *api.Volume, plugin fit.Plugin, c content) *api.
 	quiet := v.Quiet()
 	requisite := plugin.Topologies(func(id api.NodeID) bool {
 		n := quiet.Node(id)
-		return n != nil && n.Status.State == api.NodeReady
+		return n != nil && n.Takes()
 	})
 	if len(requisite) == 0 || len(requisite) > maxRequisite {
 		return nil

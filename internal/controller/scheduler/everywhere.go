@@ -19,8 +19,8 @@ func (p *pass) fillNodes(group *api.TaskGroup) {
 			return
 		}
 		switch {
-		case node.Status.State != api.NodeReady:
-			p.turnDown(group, node, down(node))
+		case !node.Takes():
+			p.turnDown(group, node, away(node))
 			continue
 		case (a == nil || a.Terminal()) && p.lasting(node, group) != "":
 			p.turnDown(group, node, p.lasting(node, group))

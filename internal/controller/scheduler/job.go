@@ -200,14 +200,22 @@ func (p *pass) finished(a *api.Allocation, group *api.TaskGroup) bool {
 	if !p.job.Spec.Type.Ends() || !p.current(a) || a.Desired == api.DesireStop {
 		return false
 	}
+	if a.Status.State == api.AllocLost {
+		return false
+	}
 	r := p.job.Spec.RescheduleOf(group)
 	return a.Status.State == api.AllocComplete || !r.Unlimited && a.Failures >= r.Attempts
 }
 
 // replace places the successor of an allocation that ended, at once if it had
-// run steadily, was told to end or ran what the job no longer asks for, else
-// after a delay, and as often as the job allows.
+// run steadily, was told to end, ran what the job no longer asks for, or was
+// lost with its node, else after a delay, and as often as the job allows. That
+// it was lost is no failure of its own, and none is forgiven for it.
 func (p *pass) replace(at place, a *api.Allocation) {
+	if a.Status.State == api.AllocLost {
+		p.vacant(at, follow(a, a.Failures, a.Failing))
+		return
+	}
 	failures, failing := a.Failures+1, a.Failing
 	if failing.IsZero() {
 		failing = a.CreateTime

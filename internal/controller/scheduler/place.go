@@ -194,8 +194,8 @@ func summary(reasons map[string]int) string {
 // rejects says why a node will not do, or "". Where all nodes may have the
 // same reason, the reason names no node.
 func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, serial uint64) string {
-	if node.Status.State != api.NodeReady {
-		return down(node)
+	if !node.Takes() {
+		return away(node)
 	}
 	if reason := p.lasting(node, group); reason != "" {
 		return reason
@@ -261,7 +261,13 @@ func (p *pass) stay(after successor, requests []wanted) *api.Node {
 const tries = 2
 
 // down says that a node is not ready.
-func down(node *api.Node) string { return fmt.Sprintf("node %s is %s", node.ID, node.Status.State) }
+// away says why a node takes nothing.
+func away(node *api.Node) string {
+	if node.Status.State == api.NodeReady && node.Status.Owes {
+		return fmt.Sprintf("node %s is still undoing what it ran before it was fenced or forgot it", node.ID)
+	}
+	return fmt.Sprintf("node %s is %s", node.ID, node.Status.State)
+}
 
 // holdReason is fit.Hold for the holders of one volume.
 func holdReason(want *api.Attachment, holders []*api.Attachment) string {

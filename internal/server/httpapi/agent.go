@@ -64,7 +64,7 @@ func (h *Handler) register(r *request) (any, error) {
 	if _, err := h.propose(r, &command.RegisterNode{
 		NodeID: reg.NodeID, Name: reg.Name, SecretHash: secretHash(r),
 		Session: reg.Session, Known: reg.Known, BootID: reg.BootID, Version: reg.Version,
-		Drivers: reg.Drivers, Profile: reg.Profile, Generation: reg.Generation, OtherLive: other,
+		Drivers: reg.Drivers, Profile: reg.Profile, Generation: reg.Generation, Epoch: reg.Epoch, OtherLive: other,
 	}); err != nil {
 		return nil, err
 	}

@@ -83,6 +83,9 @@ func assignmentsHead(v state.View, node api.NodeID, at uint64) *api.Assignments 
 	if id := v.Identity(node); id != nil {
 		head.Epoch = id.Epoch
 	}
+	if n := v.Node(node); n != nil {
+		head.Owes, head.Fence = n.Status.Owes, n.Status.Fence
+	}
 	return head
 }
 
