@@ -74,6 +74,8 @@ type NodeInfo struct {
 	*Node
 	Instances   []*Instance   `json:"instances,omitempty"`
 	Allocations []*Allocation `json:"allocations,omitempty"`
+	// Publications are the volumes that are on the node, of all namespaces.
+	Publications []*Publication `json:"publications,omitempty"`
 }
 
 // Collected is how much history was removed.

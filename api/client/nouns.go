@@ -149,6 +149,18 @@ func (c *Client) Node(ctx context.Context, id api.NodeID, q Query) (api.NodeInfo
 	return get[api.NodeInfo](ctx, c, q, "node", string(id))
 }
 
+// FenceNode says that a node is off, or cut off from its storage. What it ran is
+// lost and replaced, and its volumes are detached from it without its word.
+func (c *Client) FenceNode(ctx context.Context, id api.NodeID, ask api.FenceRequest) (api.NodeInfo, error) {
+	return change[api.NodeInfo](ctx, c, call{method: http.MethodPost, path: []string{"node", string(id), "fence"}, body: ask})
+}
+
+// ForgetNode removes a node that is gone and holds nothing.
+func (c *Client) ForgetNode(ctx context.Context, id api.NodeID, version uint64) error {
+	_, err := change[struct{}](ctx, c, call{method: http.MethodDelete, path: []string{"node", string(id)}, query: onlyAt(version)})
+	return err
+}
+
 // Plugins lists all plugins.
 func (c *Client) Plugins(ctx context.Context, q Query) ([]*api.Plugin, uint64, error) {
 	return get[[]*api.Plugin](ctx, c, q, "plugins")

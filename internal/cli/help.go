@@ -63,6 +63,8 @@ func usages() map[string][]string {
 		"plugin local":            {"berth plugin local --root /srv/volumes --endpoint unix:///run/berth-local.sock --node-id db-1"},
 		"attachment list":         {"berth attachment list", "berth attachment list --all --json | jq '.[] | select(.status.state == \"unpublishing\")'"},
 		"attachment status":       {"berth attachment status c8e3", "berth attachment status c8e3/data"},
+		"node fence":              {"berth node fence db-1-9f31c2aa --reason 'power off, seen at the rack'"},
+		"node forget":             {"berth node forget db-1-9f31c2aa"},
 		"operation list":          {"berth operation list"},
 		"operation status":        {"berth operation status create/default/notes@1", "berth operation status create/default/notes"},
 		"operation abandon":       {"berth operation abandon create/default/notes@1"},

@@ -17,6 +17,8 @@ func (a *app) nodeCommand() *cobra.Command {
 	return group("node", "Nodes: machines with an agent",
 		&cobra.Command{Use: "list", Short: "List the nodes", Args: cobra.NoArgs, RunE: a.listNodes},
 		&cobra.Command{Use: "status ID", Short: "Show a node with its drivers, plugins and allocations", Args: cobra.ExactArgs(1), RunE: a.showNode},
+		a.fenceCommand(),
+		a.forgetCommand(),
 	)
 }
 
@@ -31,7 +33,7 @@ func (a *app) listNodes(cmd *cobra.Command, _ []string) error {
 	}
 	rows := make([][]string, 0, len(nodes))
 	for _, n := range nodes {
-		rows = append(rows, []string{string(n.ID), string(n.Status.State), drivers(n), strconv.FormatUint(n.Status.Epoch, 10), n.Status.Version, a.when(n.CreateTime)})
+		rows = append(rows, []string{string(n.ID), n.Condition(), drivers(n), strconv.FormatUint(n.Status.Epoch, 10), n.Status.Version, a.when(n.CreateTime)})
 	}
 	a.list("ID STATE DRIVERS?4 EPOCH?1 VERSION?3 AGE?2", rows, "there are no nodes: run an agent with client.enabled = true")
 	return nil
@@ -59,7 +61,7 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 	if err != nil || a.json {
 		return a.orJSON(n, err)
 	}
-	a.facts("ID", string(n.ID), "Name", n.Name, "State", string(n.Status.State), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
+	a.facts("ID", string(n.ID), "Name", n.Name, "State", n.Condition(), "Fenced", n.Status.Fence.String(), "Undoing", undoing(n.Node), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
 		"Boot ID", n.Status.BootID, "Version", n.Status.Version, "Registered", ago(n.Status.Session), "Age", age(n.CreateTime))
 	a.profile(&n.Status.Profile)
 	a.section("Task drivers")
@@ -75,6 +77,14 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 		a.allocTable(n.Allocations)
 	}
 	return nil
+}
+
+// undoing says what a node owes before it gets anything new.
+func undoing(n *api.Node) string {
+	if !n.Status.Owes {
+		return ""
+	}
+	return "gets nothing new until its agent says that nothing is left of what it ran before"
 }
 
 // profile is what constraints can name.

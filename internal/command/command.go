@@ -64,6 +64,7 @@ func kinds() []kind {
 		{"volume.grow", 1, func() Command { return &GrowVolume{} }},
 		{"finding.record", 1, func() Command { return &RecordFindings{} }},
 		{"node.fence", 1, func() Command { return &FenceNode{} }},
+		{"node.forget", 1, func() Command { return &ForgetNode{} }},
 	}
 }
 

@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -156,6 +157,79 @@ func freeOperation(tx *state.Tx, op *api.Operation, evidence *api.Evidence) {
 	changed := *pub
 	changed.Status.Lingers = until
 	tx.PutPublication(&changed)
+}
+
+// ForgetNode removes a node that is gone.
+type ForgetNode struct {
+	NodeID api.NodeID `json:"node_id"`
+	// Version is the node's, 0 for any.
+	Version uint64 `json:"version,omitempty"`
+}
+
+// Kind implements Command.
+func (*ForgetNode) Kind() Kind { return "node.forget" }
+
+// Validate implements Command.
+func (c *ForgetNode) Validate() error {
+	var p api.Problems
+	p.Name("node_id", string(c.NodeID))
+	return p.Err("the node")
+}
+
+// Apply implements Command. Its row, its identity, its plugin instances and its
+// assignments go. What is still to be detached from it goes on: that rests on
+// the publications. If its agent comes back, it registers in an epoch that is
+// later than any it knows, and undoes first what is left.
+func (c *ForgetNode) Apply(tx *state.Tx) error {
+	node := tx.Node(c.NodeID)
+	if node == nil {
+		return api.Errorf(api.CodeNotFound, "node %s does not exist", c.NodeID)
+	}
+	if c.Version > 0 && c.Version != node.Version {
+		return conflict("node %s is at version %d, and the change was made for version %d", c.NodeID, node.Version, c.Version)
+	}
+	if node.Status.State == api.NodeReady {
+		return api.Errorf(api.CodeInUse, "node %s is ready: its agent is in contact; stop it first, or it would register again", c.NodeID)
+	}
+	if reason := MayHold(tx.View, node); reason != "" {
+		return api.Errorf(api.CodeInUse, "%s; if the machine is off or cut off from its storage, use 'berth node fence %s' first", reason, c.NodeID)
+	}
+	for _, i := range slices.Collect(tx.NodeInstances(c.NodeID)) {
+		tx.DeleteInstance(i)
+	}
+	tx.DeleteNode(node)
+	unsettleEverywhere(tx)
+	return nil
+}
+
+// MayHold says what a node may still run, use or do, as far as is known, or "".
+// Nothing is left of a node that is fenced.
+func MayHold(v state.View, node *api.Node) string {
+	if node.Status.Fence != nil {
+		return ""
+	}
+	for a := range v.NodeAllocations(node.ID) {
+		if !a.Terminal() {
+			return fmt.Sprintf("node %s may still run allocation %s of job %s", node.ID, a.ID.Short(), a.JobID)
+		}
+		for at := range v.AllocAttachments(a.ID) {
+			if at.Status.State.Before(api.NodeDetached) {
+				return fmt.Sprintf("node %s may still have volume %s mounted for allocation %s of job %s", node.ID, at.VolumeID, a.ID.Short(), a.JobID)
+			}
+		}
+	}
+	for pub := range v.NodePublications(node.ID, "") {
+		if pub.Status.Staged {
+			return fmt.Sprintf("node %s may still have volume %s staged", node.ID, pub.VolumeID)
+		}
+	}
+	for op := range v.NodeOperations(node.ID) {
+		return fmt.Sprintf("node %s may still make the call of operation %s", node.ID, op.ID)
+	}
+	if node.Status.Owes {
+		return fmt.Sprintf("node %s has not said yet that nothing is left of what it ran before", node.ID)
+	}
+	return ""
 }
 
 // putUndone notes that nothing of a node's earlier epochs is left there.

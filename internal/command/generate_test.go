@@ -97,6 +97,10 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return c
 	case "node.report":
 		return drawReport(t, v)
+	case "node.fence":
+		return &command.FenceNode{NodeID: nodeID(t), Force: rapid.Bool().Draw(t, "force"), Evidence: api.Evidence{Kind: api.EvidenceOperator, Reason: "drawn"}}
+	case "node.forget":
+		return &command.ForgetNode{NodeID: nodeID(t)}
 	case "volume.apply":
 		return drawVolume(t)
 	case "volume.delete":

@@ -134,7 +134,7 @@ func ExpandsFirst(v state.View, vol *api.Volume) string {
 	}
 	executors, _ := plugin.Executors(nil, "", func(id api.NodeID) bool {
 		n := v.Node(id)
-		return n != nil && n.Status.State == api.NodeReady
+		return n != nil && n.Takes()
 	})
 	if len(executors) == 0 && !plugin.Attaches() {
 		return "" // where it attaches, nobody could do that either

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -63,6 +64,7 @@ func (e explainer) operation(v state.View, op *api.Operation) []api.Wait {
 			reason = "node " + string(op.Status.Executor) + " has the call, and is down"
 		} else if !op.Status.Deadline.IsZero() {
 			reason += ", until " + op.Status.Deadline.UTC().Format(time.RFC3339) + " at the latest"
+			reason = "node " + string(op.Status.Executor) + " has the call, and is down" + elseFence(op.Status.Executor)
 		}
 		return []api.Wait{{Subject: "operation " + string(op.ID), Reason: reason, Since: op.Status.Assigned}}
 	case api.OperationSucceeded, api.OperationFailed, api.OperationCancelled:
@@ -82,7 +84,7 @@ func onNode(v state.View, a *api.Attachment) []api.Wait {
 		Since:   a.ModifyTime,
 	}
 	if n := v.Node(a.NodeID); n == nil || n.Status.State != api.NodeReady {
-		w.Reason += ", and is down: start its agent; until it answers, the volume may still be in use there"
+		w.Reason += ", and is down: start its agent; until it answers, the volume may still be in use there" + elseFence(a.NodeID)
 		return []api.Wait{w}
 	}
 	if p := a.Status.Problem; p != nil {
@@ -143,12 +145,17 @@ func onLostNode(v state.View, a *api.Allocation) []api.Wait {
 	}
 	w := api.Wait{
 		Subject: "allocation " + a.ID.Short() + " " + a.Name(),
-		Reason:  "node " + string(a.NodeID) + " is down: it may still be running there, and is neither ended nor moved until the node's agent is back",
+		Reason:  "node " + string(a.NodeID) + " is down: it may still be running there, and is neither ended nor moved until the node's agent is back" + elseFence(a.NodeID),
 	}
 	if n != nil {
 		w.Since = n.ModifyTime
 	}
 	return []api.Wait{w}
+}
+
+// elseFence says what an operator can do about a node that does not come back.
+func elseFence(id api.NodeID) string {
+	return fmt.Sprintf("; if the machine is off or cut off from its storage, say so with 'berth node fence %s'", id)
 }
 
 // problem says what keeps a node from running an allocation, or from ending it.

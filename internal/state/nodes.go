@@ -23,5 +23,17 @@ func (v View) Nodes() iter.Seq[*api.Node] { return rows[api.Node](v, tableNodes,
 // NodesIndex is when a node was last written.
 func (v View) NodesIndex() uint64 { return v.modified(tableNodes) }
 
+// DeleteNode removes a node that is there, with its identity and the version of
+// its assignments.
+func (tx *Tx) DeleteNode(n *api.Node) {
+	remove(tx, tableNodes, n)
+	if i := tx.Identity(n.ID); i != nil {
+		remove(tx, tableIdentities, i)
+	}
+	if a := tx.AssignmentVersion(n.ID); a != nil {
+		remove(tx, tableAssignments, a)
+	}
+}
+
 // PutNode stores a new node, or a changed copy.
 func (tx *Tx) PutNode(n *api.Node) { put(tx, tableNodes, n) }

@@ -42,7 +42,9 @@ func (tx *Tx) Writes() int { return tx.writes }
 // Commit makes the writes visible.
 func (tx *Tx) Commit() {
 	for _, node := range slices.Sorted(maps.Keys(tx.touched)) {
-		tx.writeAssignmentVersion(node)
+		if tx.Node(node) != nil { // one that was forgotten has nothing to do
+			tx.writeAssignmentVersion(node)
+		}
 	}
 	tx.writeIndexes()
 	tx.txn.Commit()

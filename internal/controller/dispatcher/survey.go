@@ -45,7 +45,7 @@ func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *su
 			continue
 		}
 		n := v.Node(i.NodeID)
-		s.ready[i.NodeID] = n != nil && n.Status.State == api.NodeReady
+		s.ready[i.NodeID] = n != nil && n.Takes()
 	}
 	for op := range v.Calls(plugin) {
 		s.calls = append(s.calls, op)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -21,9 +22,61 @@ func (h *Handler) getNode(r *request) (any, error) {
 			return nil, 0, noSuch("node", r.PathValue("id"), "")
 		}
 		q := v.Quiet()
-		info := api.NodeInfo{Node: n, Instances: collect(v.NodeInstances(n.ID)), Allocations: collect(v.NodeAllocations(n.ID))}
-		return info, max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex()), nil
+		return nodeInfo(v, n), max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex(), q.PublicationsIndex()), nil
 	})
+}
+
+func nodeInfo(v state.View, n *api.Node) api.NodeInfo {
+	return api.NodeInfo{
+		Node: n, Instances: collect(v.NodeInstances(n.ID)), Allocations: collect(v.NodeAllocations(n.ID)),
+		Publications: collect(v.NodePublications(n.ID, "")),
+	}
+}
+
+// fenceNode takes an operator's word that a node can write to nothing any more.
+// The answer says what is left of it: all that it ran is lost.
+func (h *Handler) fenceNode(r *request) (any, error) {
+	var ask api.FenceRequest
+	if err := r.decode(&ask); err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	id := api.NodeID(r.PathValue("id"))
+	fence := &command.FenceNode{
+		NodeID: id, Force: ask.Force,
+		Evidence: api.Evidence{Kind: api.EvidenceOperator, By: ask.By, Reason: ask.Reason},
+	}
+	if err := fence.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := h.propose(r, fence); err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	n := v.Node(id)
+	if n == nil {
+		return nil, noSuch("node", string(id), "")
+	}
+	return nodeInfo(v, n), nil
+}
+
+// forgetNode removes a node that is gone.
+func (h *Handler) forgetNode(r *request) (any, error) {
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	forget := &command.ForgetNode{NodeID: api.NodeID(r.PathValue("id")), Version: version}
+	if err := forget.Validate(); err != nil {
+		return nil, noSuch("node", r.PathValue("id"), "")
+	}
+	_, err = h.propose(r, forget)
+	return nil, err
 }
 
 func instances() listing[*api.Instance] {
