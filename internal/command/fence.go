@@ -241,6 +241,10 @@ func putUndone(tx *state.Tx, id api.NodeID, epoch uint64) {
 	next := *node
 	next.Status.Owes, next.Status.Fence = false, nil
 	tx.PutNode(&next)
+	for pub := range tx.NodePublications(id, "") {
+		// A provider may have refused to detach what was still in use there.
+		hastenVolume(tx, pub.Namespace, pub.VolumeID, codeFailedPrecondition)
+	}
 	tx.Touch(id)
 	unsettleEverywhere(tx)
 }
