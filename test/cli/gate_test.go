@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/cli"
+	"github.com/berth-dev/berth/test/cluster"
 )
 
 // gate is the way from the command line to the servers, on which connections
@@ -20,6 +21,7 @@ import (
 type gate struct {
 	to       string
 	provider *csitest.Backend
+	machine  *cluster.Node
 	mu       sync.Mutex // guards below
 	mode     string
 	delay    time.Duration
@@ -238,4 +240,20 @@ type signalling struct {
 func (s *signalling) Write(p []byte) (int, error) {
 	s.once.Do(func() { close(s.began) })
 	return s.Writer.Write(p)
+}
+
+// power switches the machine of the node off, with all that runs and is mounted
+// there, and on again.
+func (all *gates) power(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 || args[0] != "on" && args[0] != "off" {
+		ts.Fatalf("usage: machine on|off")
+	}
+	m := all.of(ts).machine
+	if args[0] == "on" {
+		m.Mend()
+		m.Start()
+		return
+	}
+	m.Cut()
+	m.Reboot()
 }

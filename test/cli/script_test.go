@@ -38,7 +38,7 @@ func TestScripts(t *testing.T) {
 			tb := env.T().(testing.TB)
 			c, server := serve(tb, provider(filepath.Base(tb.Name())))
 			g, address := newGate(tb, strings.TrimPrefix(server, "http://"))
-			g.provider = c.Backend
+			g.provider, g.machine = c.Backend, c.Nodes[0]
 			all.Store(address, g)
 			env.Setenv("BERTH_ADDRESS", address)
 			return nil
@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 			"during":  all.during,
 			"fails":   all.fails,
 			"meddle":  all.meddle,
+			"machine": all.power,
 			// setenv keeps what the last command printed in a variable.
 			"setenv": func(ts *testscript.TestScript, _ bool, args []string) {
 				ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(args[1])))
