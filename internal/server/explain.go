@@ -61,10 +61,9 @@ func (e explainer) operation(v state.View, op *api.Operation) []api.Wait {
 	case api.OperationAssigned:
 		reason := "node " + string(op.Status.Executor) + " makes the call"
 		if n := v.Node(op.Status.Executor); n == nil || n.Status.State != api.NodeReady {
-			reason = "node " + string(op.Status.Executor) + " has the call, and is down"
+			reason = "node " + string(op.Status.Executor) + " has the call, and is down" + elseFence(op.Status.Executor)
 		} else if !op.Status.Deadline.IsZero() {
 			reason += ", until " + op.Status.Deadline.UTC().Format(time.RFC3339) + " at the latest"
-			reason = "node " + string(op.Status.Executor) + " has the call, and is down" + elseFence(op.Status.Executor)
 		}
 		return []api.Wait{{Subject: "operation " + string(op.ID), Reason: reason, Since: op.Status.Assigned}}
 	case api.OperationSucceeded, api.OperationFailed, api.OperationCancelled:
