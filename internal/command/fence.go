@@ -150,6 +150,9 @@ func freeOperation(tx *state.Tx, op *api.Operation, evidence *api.Evidence) {
 	until := fit.Lingers(next.Status.Code, op.Status.Deadline, tx.Now())
 	next.Status.State, next.Status.Next = api.OperationWaiting, until
 	tx.PutOperation(&next)
+	if op.Kind == api.OperationSnapshot {
+		freeVolume(tx, op) // its slot is that of a call which an agent has
+	}
 	pub := publicationOf(tx, op)
 	if pub == nil || !until.After(pub.Status.Lingers) {
 		return
