@@ -88,7 +88,23 @@ func (a *agent) act(t *rapid.T, v state.View, p *provider) api.Facts {
 			r.run(alloc)
 		}
 	}
-	return r.unsaid()
+	facts := r.unsaid()
+	if n := v.Node(a.node); n.Status.Owes && undone(v, a.node) {
+		facts.Undone = n.Status.Epoch
+	}
+	return facts
+}
+
+// undone reports whether the node has let go of all that it had mounted.
+func undone(v state.View, node api.NodeID) bool {
+	for alloc := range v.NodeAllocations(node) {
+		for at := range v.AllocAttachments(alloc.ID) {
+			if at.Status.State.Before(api.NodeDetached) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // round is one time that an agent acts.
