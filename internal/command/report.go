@@ -50,6 +50,8 @@ func (c *ReportFacts) Validate() error {
 func validateAlloc(p *api.Problems, f *api.AllocFact) {
 	switch f.Status.State {
 	case api.AllocPending, api.AllocRunning, api.AllocComplete, api.AllocFailed:
+	case api.AllocLost: // that is for the servers to say
+		fallthrough
 	default:
 		p.Addf("facts.allocations", "use pending, running, complete or failed", "has the state %q for %s", f.Status.State, f.ID.Short())
 	}
