@@ -231,10 +231,10 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 
 // refused says that the provider has refused to attach a volume to the node for
 // want of room there, which no plugin's maximum told before. Who shares a
-// volume that the node has already needs none.
+// volume that is attached to the node already needs none.
 func (p *pass) refused(node *api.Node, attachments []*api.Attachment) string {
 	for _, a := range attachments {
-		if p.v.Publication(a.Namespace, a.VolumeID, node.ID) != nil {
+		if pub := p.v.Publication(a.Namespace, a.VolumeID, node.ID); pub != nil && pub.Status.Outcome == api.OutcomePublished {
 			continue
 		}
 		for op := range p.v.Exhausted(a.PluginID, node.ID) {
