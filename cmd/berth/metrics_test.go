@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestMetricsAreShown: a server shows its numbers with its API, and any process
@@ -23,14 +25,16 @@ func TestMetricsAreShown(t *testing.T) {
 	r := start(t, 0, "agent", "--config", file, "--data-dir", filepath.Join(dir, "d"), "--http-address", api, "--raft-address", raft)
 	r.says("leadership won")
 	for _, address := range []string{api, metrics} {
-		resp, err := http.Get("http://" + address + "/v1/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(string(text), "\nberth_consensus_leader 1\n") {
-			t.Errorf("%s: %s (%v)\n%s", address, resp.Status, err, text)
+		// It leads a moment before it is ready.
+		again := time.NewTicker(10 * time.Millisecond)
+		defer again.Stop()
+		late := time.After(limit)
+		for text := scrape(t, address); !strings.Contains(text, "\nberth_consensus_leader 1\n"); text = scrape(t, address) {
+			select {
+			case <-again.C:
+			case <-late:
+				t.Fatalf("%s never says that the server leads:\n%s", address, text)
+			}
 		}
 	}
 	if out, status := r.interrupt(); status != 0 {
@@ -41,4 +45,18 @@ func TestMetricsAreShown(t *testing.T) {
 	if status != 1 || !strings.Contains(out, "(see telemetry.metrics_address)") && !strings.Contains(out, "listen for the API") {
 		t.Errorf("on a port that is taken: %d\n%s", status, out)
 	}
+}
+
+// scrape reads all metrics that are shown at an address.
+func scrape(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + address + "/v1/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s (%v)\n%s", address, resp.Status, err, text)
+	}
+	return string(text)
 }

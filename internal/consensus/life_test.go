@@ -116,6 +116,7 @@ func (l life) report(v state.View, now time.Time) command.Command {
 	}
 	r := api.Report{NodeID: node, Session: id.Session, Epoch: id.Epoch, Sequence: id.Sequence + uint64(l.rnd.IntN(4))}
 	r.Sequence = max(1, r.Sequence)
+	r.Facts.Undone = maybe(l, 0, id.Epoch)
 	r.Facts.Instances = []api.InstanceFact{{PluginID: "local", InstanceStatus: api.InstanceStatus{
 		Type: api.InstanceMonolith, Healthy: l.rnd.IntN(4) > 0, Driver: "driver",
 		PluginCapabilities: []string{api.CapControllerService},
