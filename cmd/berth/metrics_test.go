@@ -24,14 +24,14 @@ func TestMetricsAreShown(t *testing.T) {
 	}
 	r := start(t, 0, "agent", "--config", file, "--data-dir", filepath.Join(dir, "d"), "--http-address", api, "--raft-address", raft)
 	r.says("leadership won")
+	// It leads a moment before it is ready.
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
 	for _, address := range []string{api, metrics} {
-		// It leads a moment before it is ready.
-		again := time.NewTicker(10 * time.Millisecond)
-		defer again.Stop()
 		late := time.After(limit)
 		for text := scrape(t, address); !strings.Contains(text, "\nberth_consensus_leader 1\n"); text = scrape(t, address) {
 			select {
-			case <-again.C:
+			case <-look.C:
 			case <-late:
 				t.Fatalf("%s never says that the server leads:\n%s", address, text)
 			}
