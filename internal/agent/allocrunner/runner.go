@@ -51,6 +51,7 @@ const (
 // Runner runs one allocation.
 type Runner struct {
 	cfg  Config
+	id   api.AllocID
 	log  *slog.Logger
 	step *Step
 
@@ -69,6 +70,7 @@ func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
 	a := record.Assignment
 	r := &Runner{
 		cfg:     cfg,
+		id:      a.ID,
 		log:     log.With("alloc", a.ID.Short()),
 		step:    NewStep(filepath.Join(cfg.Dir, string(a.ID)), a),
 		record:  record,
@@ -88,7 +90,7 @@ func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
 }
 
 // ID is the allocation's.
-func (r *Runner) ID() api.AllocID { return r.record.Assignment.ID }
+func (r *Runner) ID() api.AllocID { return r.id }
 
 // Attached are the volumes that the provider has, or may have, attached to this
 // node for the allocation.
