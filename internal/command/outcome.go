@@ -41,13 +41,16 @@ func words(message, more string) string {
 }
 
 // doubt says why an answer that a volume is detached is not believed. What was
-// read back counts most. Where nothing was, OK is believed, and NOT_FOUND only
+// read back counts most, but against OK only once: lists may be late, and an OK
+// that is repeated is believed. Where nothing was read, OK is believed, and NOT_FOUND only
 // of a node that has said itself that it let go of the volume, or is gone, or
 // in a later epoch: a wrong name of the node is answered in the same way.
 // renamed reports that the volume is attached under another name of the node.
 func doubt(tx *state.Tx, op *api.Operation, seen *api.VolumeSeen, notFound bool) (why string, renamed bool) {
 	switch {
 	case seen != nil && seen.Gone:
+		return "", false
+	case !notFound && op.Status.Code == "OK":
 		return "", false
 	case seen != nil && seen.NodesKnown:
 		return attachedStill(tx, op, seen.Nodes)

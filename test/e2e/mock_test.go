@@ -174,7 +174,8 @@ func TestMock_OKWithoutAMountIsRefused(t *testing.T) {
 }
 
 // TestMock_Faults answers calls with errors first: each is repeated, and the
-// life goes on.
+// life goes on. The mock goes on listing the node after it has detached the volume, so its OK
+// is believed when it comes again.
 func TestMock_Faults(t *testing.T) {
 	t.Parallel()
 	b, m := withMock(t, "", "-real-mounts",
@@ -201,6 +202,7 @@ NodeUnstageVolume UNAVAILABLE
 `
 	got := host.Sequence(m.Calls())
 	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, `ControllerUnpublishVolume DEADLINE_EXCEEDED
+ControllerUnpublishVolume OK
 ControllerUnpublishVolume OK
 DeleteVolume FAILED_PRECONDITION
 DeleteVolume OK
