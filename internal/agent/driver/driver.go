@@ -79,7 +79,28 @@ type Mount struct {
 	// Destination is where the task finds it.
 	Destination string
 	ReadOnly    bool
+	// Propagation says who sees what is mounted below it later.
+	Propagation Propagation
+	// Trusted mounts keep device files and set-uid programs working: they are
+	// Berth's own, for a CSI driver, and no volume.
+	Trusted bool
 }
+
+// Propagation says whether the host and a task see what the other mounts below
+// a mount. A mount that is not private holds also what was mounted below it on
+// the host before.
+type Propagation string
+
+// The propagations, with the words of jobs.
+const (
+	// PropagationPrivate is the default: neither sees the other's.
+	PropagationPrivate Propagation = ""
+	// PropagationHostToTask: the task sees what the host mounts (rslave).
+	PropagationHostToTask Propagation = "host-to-task"
+	// PropagationBidirectional: each sees the other's (rshared). The source lies
+	// on a shared mount of the host: who asks for it sees to that.
+	PropagationBidirectional Propagation = "bidirectional"
+)
 
 // Status is how a task is, or how it ended.
 type Status = executor.Status
