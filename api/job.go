@@ -142,6 +142,8 @@ type Task struct {
 	Lifecycle   *Lifecycle     `json:"lifecycle,omitempty"`
 	// Leader: when it ends, the allocation ends.
 	Leader bool `json:"leader,omitempty"`
+	// CSIPlugin makes the task an instance of a plugin.
+	CSIPlugin *CSIPlugin `json:"csi_plugin,omitempty"`
 }
 
 // VolumeMount puts one of the group's volumes into a task.
@@ -257,6 +259,7 @@ func (s *JobSpec) Validate() error {
 		}
 		g.validateRestarts(&p, path, s.Type)
 		g.validateLifecycles(&p, path)
+		g.validatePlugins(&p, path, s.Type)
 		if s.Type.Everywhere() && g.Count > 1 {
 			p.Addf(path+".count", "leave it out", "is %d, and a %s job has one allocation on each node", g.Count, s.Type)
 		}

@@ -120,11 +120,12 @@ var taskTable = &table[api.Task]{
 			func(t *api.Task) **api.Lifecycle { return &t.Lifecycle }),
 		flag("leader", "The allocation ends when this task has ended for good: the others are stopped after it.",
 			func(t *api.Task) *bool { return &t.Leader }),
+		block("csi_plugin", "The task is an instance of a CSI plugin. The agent calls it for volumes.", csiPluginTable,
+			func(t *api.Task) **api.CSIPlugin { return &t.CSIPlugin }),
 	},
 	foreign: []foreign{
 		{names: "service", why: "it belongs into the group"},
 		{names: "artifact dispatch_payload", why: "a task finds only what its volumes and templates hold"},
-		{names: "csi_plugin", why: "a task cannot be a plugin"},
 		{names: "logs", why: "logs are kept in one way"},
 		{names: "identity secret schedule action kind", why: "nothing would use it"},
 		{names: "scaling", why: "nothing scales by itself; use berth job scale"},

@@ -57,7 +57,7 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 		"job.group", "job.group.constraint", "job.group.spread", "job.group.spread.target", "job.group.update", "job.group.reschedule",
 		"job.group.network", "job.group.network.port", "job.group.service",
 		"job.group.volume", "job.group.volume.mount_options", "job.group.restart",
-		"job.group.task", "job.group.task.constraint", "job.group.task.resources", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle",
+		"job.group.task", "job.group.task.constraint", "job.group.task.resources", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.csi_plugin",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want and got differ (-want +got):\n%s", diff)
@@ -83,7 +83,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 		"job.group.volume": api.VolumeRequest{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{},
 		"job.constraint": api.Constraint{}, "job.spread": api.Spread{},
 		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.task.resources": api.Resources{},
-		"job.group.restart": api.RestartPolicy{}, "job.group.task.lifecycle": api.Lifecycle{}, "job.update": api.Update{}, "job.reschedule": api.Reschedule{},
+		"job.group.restart": api.RestartPolicy{}, "job.group.task.lifecycle": api.Lifecycle{}, "job.group.task.csi_plugin": api.CSIPlugin{}, "job.update": api.Update{}, "job.reschedule": api.Reschedule{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -1,6 +1,10 @@
 package spec
 
-import "github.com/berth-dev/berth/api"
+import (
+	"time"
+
+	"github.com/berth-dev/berth/api"
+)
 
 var restartTable = &table[api.RestartPolicy]{
 	doc: "How often a task that ended, and should not have, is started again where it is: in the same allocation, on the same node, with its volumes. " +
@@ -35,5 +39,25 @@ var lifecycleTable = &table[api.Lifecycle]{
 			func(l *api.Lifecycle) *api.LifecycleHook { return &l.Hook }).required(`hook = "prestart"`),
 		flag("sidecar", "It runs on beside the main tasks, and is started again also if it ends with success. Otherwise it runs to its end.",
 			func(l *api.Lifecycle) *bool { return &l.Sidecar }),
+	},
+}
+
+var csiPluginTable = &table[api.CSIPlugin]{
+	doc: "Makes the task an instance of a CSI plugin: a driver that listens on the socket which CSI_ENDPOINT names. With the driver raw_exec, and any other without " +
+		"a root file system of its own, the task finds its socket and its volumes where they are on the host, and mount_dir and stage_publish_base_dir say nothing.",
+	fields: []field[api.CSIPlugin]{
+		text("id", "The plugin that it serves; volumes name it as plugin_id. Several jobs may serve one plugin.",
+			func(c *api.CSIPlugin) *api.PluginID { return &c.ID }).required(`id = "..."`),
+		choice("type", "What it serves: calls for the volumes of its node, calls of the controller, or both.", api.InstanceTypes(), nil,
+			func(c *api.CSIPlugin) *api.InstanceType { return &c.Type }).required(`type = "node"`),
+		text("mount_dir", "Where the task finds the directory in which it makes its socket, csi.sock.",
+			func(c *api.CSIPlugin) *string { return &c.MountDir }).standing(api.DefaultPluginMountDir),
+		text("stage_publish_base_dir", "Where the task finds the directory below which volumes are staged and published. On the host it is the plugin's own: "+
+			"all instances on a node share it, and it stays when they end.",
+			func(c *api.CSIPlugin) *string { return &c.StagePublishBaseDir }).standing(api.DefaultPluginBaseDir),
+		duration("health_timeout", "How long it may be without health, from its start or later, before the task is started again as its restart policy says.",
+			func(c *api.CSIPlugin) *api.Duration { return &c.HealthTimeout }).standing(time.Duration(api.DefaultPluginHealthTimeout).String()),
+		flag("allow_unmounted", "Accept that the driver publishes a volume without a mount at the target path.",
+			func(c *api.CSIPlugin) *bool { return &c.AllowUnmounted }),
 	},
 }
