@@ -149,9 +149,10 @@ type PublicationStatus struct {
 	Capability Capability `json:"capability,omitzero"` // OpenOperation
 	// Staged is the agent's word on NodeStageVolume.
 	Staged bool `json:"staged"` // ReportFacts
-	// Left: a recovery found that the node had it for an allocation that the state
-	// does not know. It is detached when nobody else there holds it.
-	Left bool `json:"left,omitempty"` // ReportFacts
+	// Left: the node has it for nothing that the state knows: a recovery found
+	// that, or the provider says so and somebody wants it away. It is detached when
+	// nobody else there holds it.
+	Left bool `json:"left,omitempty"` // ReportFacts, DetachVolume
 	// NodeEpoch is the epoch of the node when the publication was made.
 	NodeEpoch uint64 `json:"node_epoch"` // PlaceAllocation
 	// NodeExpansion is the size in bytes to which the node is to grow what is on

@@ -81,6 +81,12 @@ func (c *Client) ReclaimVolume(ctx context.Context, ns api.NamespaceID, id api.V
 	return change[api.VolumeInfo](ctx, c, call{method: http.MethodDelete, path: []string{"volume", string(ns), string(id)}, query: query})
 }
 
+// DetachVolume takes a volume off nodes. It answers at once, with what it is
+// about.
+func (c *Client) DetachVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, ask api.DetachRequest) (api.Detach, error) {
+	return change[api.Detach](ctx, c, call{method: http.MethodPost, path: []string{"volume", string(ns), string(id), "detach"}, body: ask})
+}
+
 // Publications lists the presences of volumes on nodes. The query's prefix is
 // one of volumes.
 func (c *Client) Publications(ctx context.Context, q Query) ([]*api.Publication, uint64, error) {

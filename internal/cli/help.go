@@ -39,6 +39,7 @@ func usages() map[string][]string {
 		"volume delete":           {"berth volume delete notes", "berth volume delete notes --timeout 2m"},
 		"volume expand":           {"berth volume expand notes --capacity-min 20GiB", "berth volume expand notes --capacity-min 20GiB --capacity-max 30GiB --detach"},
 		"volume modify":           {"berth volume modify notes iops=3000 throughput=250"},
+		"volume detach":           {"berth volume detach notes", "berth volume detach notes db-1", "berth volume detach notes c8e3 --stop --timeout 2m"},
 		"volume leaks":            {"berth volume leaks", "berth volume leaks --now --plugin local", "berth volume leaks --delete leak-0a1b2c3d4e5f"},
 		"volume import":           {"berth volume import archive --plugin nfs --external-id /exports/archive"},
 		"volume adopt":            {"berth volume adopt retained-0a1b2c3d4e5f notes"},

@@ -46,6 +46,7 @@ func (a *app) volumeCommand() *cobra.Command {
 		&cobra.Command{Use: "list", Short: "List the volumes of the namespace", Args: cobra.NoArgs, RunE: a.listVolumes},
 		&cobra.Command{Use: "status ID", Short: "Show a volume, who holds it, what was done, and what it waits for", Args: cobra.ExactArgs(1), RunE: a.showVolume},
 		a.explainCommand("volume", "a volume", a.explainVolume),
+		a.detachCommand(),
 		a.leaksCommand(),
 		a.importCommand(),
 		a.adoptCommand(),

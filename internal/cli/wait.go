@@ -32,9 +32,13 @@ type waiting struct {
 }
 
 // waitFlags gives a command the flags of those that wait.
-func waitFlags(cmd *cobra.Command) *waiting {
+func waitFlags(cmd *cobra.Command) *waiting { return waitFlagsNamed(cmd, "detach") }
+
+// waitFlagsNamed is waitFlags for a command in which detaching means something
+// else.
+func waitFlagsNamed(cmd *cobra.Command, detach string) *waiting {
 	w := &waiting{}
-	cmd.Flags().BoolVar(&w.detach, "detach", false, "do not wait")
+	cmd.Flags().BoolVar(&w.detach, detach, false, "do not wait")
 	cmd.Flags().DurationVar(&w.timeout, "timeout", 0, "wait no longer than this `duration`, such as 90s; what was asked for goes on (default: until it is done)")
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

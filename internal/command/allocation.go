@@ -211,7 +211,14 @@ func newAttachment(alloc *api.Allocation, req *api.VolumeRequest, vol *api.Volum
 func takeHold(tx *state.Tx, a *api.Attachment, epoch uint64) {
 	step(tx, a, api.Claimed, false)
 	tx.PutAttachment(a)
-	if tx.Publication(a.Namespace, a.VolumeID, a.NodeID) == nil {
+	old := tx.Publication(a.Namespace, a.VolumeID, a.NodeID)
+	if old != nil && old.Status.NodeEpoch != epoch {
+		// What is said of it from now on is said of this epoch.
+		next := *old
+		next.Status.NodeEpoch = epoch
+		tx.PutPublication(&next)
+	}
+	if old == nil {
 		pub := &api.Publication{
 			Namespace: a.Namespace, VolumeID: a.VolumeID, NodeID: a.NodeID, PluginID: a.PluginID,
 			Status: api.PublicationStatus{Outcome: api.OutcomeNone, NodeEpoch: epoch},

@@ -65,6 +65,7 @@ func kinds() []kind {
 		{"finding.record", 1, func() Command { return &RecordFindings{} }},
 		{"node.fence", 1, func() Command { return &FenceNode{} }},
 		{"node.forget", 1, func() Command { return &ForgetNode{} }},
+		{"volume.detach", 1, func() Command { return &DetachVolume{} }},
 	}
 }
 

@@ -105,6 +105,15 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return drawVolume(t)
 	case "volume.delete":
 		return &command.DeleteVolume{Namespace: api.DefaultNamespace, ID: volumeID(t), Reclaim: oneOf(t, "reclaim", "", api.ReclaimDelete, api.ReclaimRetain)}
+	case "volume.detach":
+		c := &command.DetachVolume{Namespace: api.DefaultNamespace, ID: volumeID(t), Stop: rapid.Bool().Draw(t, "stop")}
+		if vol := v.Volume(c.Namespace, c.ID); vol != nil {
+			c.UID = vol.UID
+		}
+		if rapid.Bool().Draw(t, "one node") {
+			c.From.NodeID = nodeID(t)
+		}
+		return c
 	case "finding.record":
 		return drawFindings(t, v)
 	case "volume.forget":

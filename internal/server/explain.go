@@ -41,6 +41,11 @@ func (e explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 		}
 		waits = append(waits, onNode(v, a)...)
 	}
+	for pub := range v.VolumePublications(vol.Namespace, vol.ID) {
+		if pub.Status.Left {
+			waits = append(waits, ask(v, volumewatcher.Controller{}, volumewatcher.Key(pub.Namespace, pub.VolumeID, pub.NodeID))...)
+		}
+	}
 	return waits
 }
 

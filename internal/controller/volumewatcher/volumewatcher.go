@@ -123,8 +123,7 @@ func (p *pass) left() {
 	}
 	p.release(nil)
 	if len(p.plan.Commands) == 0 {
-		p.plan.Wait("volume "+string(p.vol.ID), fmt.Sprintf("is to be detached from node %s, which had it for an allocation that the restored state does not know",
-			p.pub.NodeID), p.pub.ModifyTime, p.pub.Status.Lingers)
+		p.plan.Wait("volume "+string(p.vol.ID), fmt.Sprintf("is to be detached from node %s, which has it for nothing that the state knows", p.pub.NodeID), p.pub.ModifyTime, p.pub.Status.Lingers)
 	}
 }
 

@@ -54,6 +54,8 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.putVolume, query: conditional(), body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "DELETE /v1/volume/{namespace}/{id}", name: "DeleteVolume", doc: "Let a volume go as soon as nothing holds it.",
 			handle: h.deleteVolume, query: append(conditional(), "reclaim"), answer: api.VolumeInfo{}},
+		{pattern: "POST /v1/volume/{namespace}/{id}/detach", name: "DetachVolume", doc: "Take a volume off nodes: what waits for that is tried at once, and what uses it is stopped first if that is said.",
+			handle: h.detachVolume, body: api.DetachRequest{}, answer: api.Detach{}},
 		{pattern: "GET /v1/publications", name: "Publications", doc: "List the presences of volumes on nodes. The prefix is one of volumes.",
 			handle: list(h, publications()), query: lists("namespace"), answer: []*api.Publication{}},
 		{pattern: "GET /v1/publication/{namespace}/{volume}/{node}", name: "Publication", doc: "Read the presence of a volume on a node.",

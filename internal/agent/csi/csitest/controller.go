@@ -270,7 +270,9 @@ func (s controllerServer) ControllerUnpublishVolume(_ context.Context, r *csi.Co
 		}
 		p.cut = p.used()
 		p.attachment.real = false
-		b.nodes[id].attached--
+		if n := b.nodes[id]; n != nil {
+			n.attached--
+		}
 	}
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
