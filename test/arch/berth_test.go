@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,5 +104,54 @@ func TestNoPathsOfOneMachine(t *testing.T) {
 	}
 	if len(found) > 0 {
 		t.Errorf("paths of one machine:\n%s", found)
+	}
+}
+
+// TestEveryPainHasItsTests: the page of what hurt elsewhere has a row for each
+// of the numbers, and the tests that it names are there. Those that are named
+// for a number are on it.
+func TestEveryPainHasItsTests(t *testing.T) {
+	t.Parallel()
+	const pains = 34
+	page, err := os.ReadFile(filepath.Join(root, "docs", "design", "0035-what-hurt-elsewhere.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			there[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(string(page), -1) {
+		rows = append(rows, m[1])
+	}
+	for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(string(page), -1) {
+		if named[name] = true; !there[name] {
+			t.Errorf("the page names %s, which is not there", name)
+		}
+	}
+	var want []string
+	for i := range pains {
+		want = append(want, strconv.Itoa(i+1))
+	}
+	if diff := cmp.Diff(want, rows); diff != "" {
+		t.Errorf("rows of the page (-want +got):\n%s", diff)
+	}
+	for name := range there {
+		if regexp.MustCompile(`^Test(Pain|Habit)\d`).MatchString(name) && !named[name] {
+			t.Errorf("%s is not on the page", name)
+		}
 	}
 }
