@@ -20,9 +20,6 @@ import (
 var version string
 
 func main() {
-	// A process that is to become an isolated task does so here and never
-	// returns: nothing may come before.
-	executor.Init()
 	os.Exit(run())
 }
 
@@ -44,7 +41,8 @@ func commands(v string) (own, plugins []*cobra.Command) {
 	return []*cobra.Command{agentCommand(v), executorCommand()}, []*cobra.Command{pluginLocalCommand(v)}
 }
 
-// executorCommand is the supervisor of one task. Agents start it; people do not.
+// executorCommand is the supervisor of one task. Agents start it, and package
+// executor becomes it before main; people are told so here.
 func executorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "executor DIR", Hidden: true, Args: cobra.ExactArgs(1),

@@ -103,8 +103,9 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		}},
 		{Path: "internal/agent/driver/process", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/driver/cgroup", Columns: Nodes, Level: 2, Arrows: []string{"internal/agent/driver/process"}},
+		{Path: "internal/agent/driver/executor/first", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/driver/executor", Columns: Nodes, Level: 2, Arrows: []string{
-			"internal/agent/driver/cgroup", "internal/agent/driver/process",
+			"internal/agent/driver/cgroup", "internal/agent/driver/executor/first", "internal/agent/driver/process",
 		}},
 		{Path: "internal/agent/driver", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/operation", Columns: Nodes, Level: 3},

@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berth-dev/berth/api/client"
 )
 
 // Options say how an agent is started.
@@ -225,6 +227,17 @@ func (b *Berth) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.binary, args...)
 	cmd.Env = append(os.Environ(), "BERTH_ADDRESS=http://"+b.http)
 	return cmd
+}
+
+// Client is a client of the agent's API. It ends with the test.
+func (b *Berth) Client() *client.Client {
+	b.tb.Helper()
+	c, err := client.New(client.Config{Address: "http://" + b.http})
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	b.tb.Cleanup(c.Close)
+	return c
 }
 
 // Run runs a command of berth that must succeed.

@@ -18,17 +18,11 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
-	"github.com/berth-dev/berth/internal/agent/driver/executor"
 )
 
-// TestMain lets the test binary play berth: the supervisor, the process that
-// becomes an isolated task, and an agent that can be killed.
+// TestMain lets the test binary play an agent that can be killed. The supervisor
+// and the process that becomes an isolated task it is by itself.
 func TestMain(m *testing.M) {
-	executor.Init()
-	if len(os.Args) == 3 && os.Args[1] == "executor" {
-		// os.Exit would let a race detector linger for a second.
-		syscall.Exit(executor.Main(os.Args[2]))
-	}
 	if len(os.Args) == 3 && os.Args[1] == "agent" {
 		fmt.Println(playAgent(os.Args[2]))
 		select {} // until it is killed

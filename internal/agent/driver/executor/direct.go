@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/executor/first"
 )
 
 // direct is a task that runs on the host, in a session of its own.
@@ -19,7 +18,7 @@ type direct struct {
 
 // startDirect starts the command and reports its process to record.
 func startDirect(spec Spec, output *output, record func(pid int) error) (task, error) {
-	path, err := lookPath(spec.Command, spec.Cwd, spec.Env)
+	path, err := first.LookPath(spec.Command, spec.Cwd, spec.Env)
 	if err != nil {
 		return nil, badCommand(spec, err)
 	}
@@ -60,32 +59,6 @@ func (o *output) chown(uid int) error {
 		}
 	}
 	return nil
-}
-
-// lookPath finds a command in the task's PATH, not in this process's.
-func lookPath(command, cwd string, env []string) (string, error) {
-	if strings.Contains(command, "/") {
-		if filepath.IsAbs(command) {
-			return command, nil
-		}
-		return filepath.Join(cwd, command), nil
-	}
-	for _, kv := range env {
-		path, ok := strings.CutPrefix(kv, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range filepath.SplitList(path) {
-			if !filepath.IsAbs(dir) {
-				continue // the current directory is nobody's intention
-			}
-			file := filepath.Join(dir, command)
-			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return file, nil
-			}
-		}
-	}
-	return "", exec.ErrNotFound
 }
 
 // badCommand tells the user which command, and what is wrong with it.

@@ -16,9 +16,9 @@
 //	root/            mount points of an isolated task's root file system
 //	container/       libcontainer's state
 //
-// A program that uses it must call Init before anything else in main, and Main
-// when its arguments are `executor DIR`: it is its own supervisor, and its own
-// first process of every isolated task.
+// A program that links it is its own supervisor, when its arguments are
+// `executor DIR`, and its own first process of every isolated task (package
+// first). It becomes so before its main is called.
 //
 // It never decides what to run or when to run it again.
 //

@@ -27,16 +27,6 @@ import (
 	"github.com/berth-dev/berth/internal/agent/tasklog"
 )
 
-// TestMain lets the test binary play the supervisor.
-func TestMain(m *testing.M) {
-	executor.Init()
-	if len(os.Args) == 3 && os.Args[1] == "executor" {
-		// os.Exit would let a race detector linger for a second.
-		syscall.Exit(executor.Main(os.Args[2]))
-	}
-	os.Exit(m.Run())
-}
-
 var worlds atomic.Int64
 
 // newTasks makes a run directory and a cgroup for one test.

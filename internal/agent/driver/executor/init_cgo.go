@@ -3,7 +3,6 @@
 package executor
 
 import (
-	"fmt"
 	"os"
 	"runtime"
 
@@ -16,27 +15,12 @@ import (
 // namespace takes C code that runs before Go does.
 const CanIsolate = true
 
-// Init is for main to call first, before it looks at its arguments. If this
-// process was started by a supervisor, to prepare an isolated task or to be its
-// first process, Init does that and never returns. Otherwise it does nothing.
-func Init() {
-	if len(os.Args) != 2 {
-		return
-	}
-	switch os.Args[1] {
-	case "init":
-		if os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
-			prepareTask()
-		}
-	case firstProcessArg:
-		if os.Getpid() != 1 {
-			return
-		}
-		if err := firstProcess(); err != nil {
-			fmt.Fprintln(os.Stderr, "berth: task-init:", err)
-			os.Exit(255)
-		}
-		os.Exit(0)
+// A supervisor started this process to prepare an isolated task.
+//
+//nolint:gochecknoinits // see become
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+		prepareTask()
 	}
 }
 

@@ -15,13 +15,15 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/agent/driver/executor/first"
 )
 
 // isolated is a task in namespaces and a root file system of its own, made by
-// libcontainer. Process 1 of its pid namespace is firstProcess, which runs the
-// command; the kernel kills everything in there with it.
+// libcontainer. Process 1 of its pid namespace is that of package first, which
+// runs the command; the kernel kills everything in there with it.
 type isolated struct {
-	first   *libcontainer.Process
+	process *libcontainer.Process
 	reports *json.Decoder
 }
 
@@ -49,15 +51,15 @@ func startIsolated(spec Spec, dir runDir, output *output, record func(pid int) e
 	if user == nil {
 		user = &User{}
 	}
-	t := &isolated{reports: json.NewDecoder(reports), first: &libcontainer.Process{
-		Args: []string{"/proc/self/exe", firstProcessArg}, Cwd: spec.Cwd,
+	t := &isolated{reports: json.NewDecoder(reports), process: &libcontainer.Process{
+		Args: []string{"/proc/self/exe", first.Arg}, Cwd: spec.Cwd,
 		UID: user.UID, GID: user.GID, AdditionalGroups: user.Groups,
 		Stdout: output.stdout.writer, Stderr: output.stderr.writer,
-		// In the order of assignmentDescriptor and reportDescriptor.
+		// In the order of first.AssignmentDescriptor and first.ReportDescriptor.
 		ExtraFiles: []*os.File{assignment, reporter},
 		Init:       true,
 	}}
-	err = container.Start(t.first)
+	err = container.Start(t.process)
 	_ = reporter.Close()
 	if err != nil {
 		return nil, fmt.Errorf("start container: %w", err)
@@ -71,7 +73,7 @@ func startIsolated(spec Spec, dir runDir, output *output, record func(pid int) e
 // release lets the first process run the command. If it cannot, it is dead when
 // the task's cgroup has been killed.
 func (t *isolated) release(spec Spec, container *libcontainer.Container, record func(pid int) error) error {
-	pid, err := t.first.Pid()
+	pid, err := t.process.Pid()
 	if err != nil {
 		return fmt.Errorf("start container: %w", err)
 	}
@@ -81,7 +83,7 @@ func (t *isolated) release(spec Spec, container *libcontainer.Container, record 
 	if err := container.Exec(); err != nil {
 		return fmt.Errorf("start container: %w", err)
 	}
-	var r report
+	var r first.Report
 	if err := t.reports.Decode(&r); err != nil {
 		return fmt.Errorf("start first process of container: %w", err)
 	}
@@ -92,17 +94,17 @@ func (t *isolated) release(spec Spec, container *libcontainer.Container, record 
 }
 
 // signal reaches the command through the first process; SIGKILL ends both.
-func (t *isolated) signal(sig syscall.Signal) error { return t.first.Signal(sig) }
+func (t *isolated) signal(sig syscall.Signal) error { return t.process.Signal(sig) }
 
 // wait prefers what the first process reports of the command to how it ended
 // itself: there is no report if it was killed.
 func (t *isolated) wait() (ending, error) {
-	ps, err := t.first.Wait()
+	ps, err := t.process.Wait()
 	var status *exec.ExitError
 	if err != nil && !errors.As(err, &status) {
 		return ending{}, fmt.Errorf("wait for container: %w", err)
 	}
-	var r report
+	var r first.Report
 	if t.reports.Decode(&r) == nil {
 		return ending{code: r.Code, signal: r.Signal}, nil
 	}

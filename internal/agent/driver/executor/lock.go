@@ -75,7 +75,8 @@ func (d runDir) isLock(fd int) bool {
 }
 
 // How often a held lock is tried again, where nothing tells that it was given
-// up: often at first, because most holders are about to end.
+// up: often at first, because most holders are about to end. That a supervisor
+// has ended, the kernel tells.
 const (
 	pollFirst   = time.Millisecond
 	pollLongest = 50 * time.Millisecond
@@ -112,10 +113,17 @@ func (d runDir) wait(ctx context.Context, create bool, held func() error) (*os.F
 		if err := held(); err != nil {
 			return nil, err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		d.await(ctx, pause)
+		if ctx.Err() != nil {
 			return nil, fmt.Errorf("wait for the supervisor to end: %w", ctx.Err())
 		}
 	}
+}
+
+// await returns when the supervisor has ended, or after pause, or soon after
+// ctx. A dead supervisor has let go of its lock.
+func (d runDir) await(ctx context.Context, pause time.Duration) {
+	var st state
+	_, _ = d.read(stateFile, &st) // what cannot be read names nobody
+	st.Supervisor.Await(ctx, pause)
 }

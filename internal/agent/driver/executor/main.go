@@ -16,6 +16,18 @@ import (
 	"github.com/berth-dev/berth/internal/agent/driver/process"
 )
 
+// A program that links this package becomes a supervisor here, before its main:
+// until that is called, a big program initializes hundreds of packages of which a
+// supervisor needs few, once for each task that starts.
+//
+//nolint:gochecknoinits // see above
+func init() {
+	if len(os.Args) == 3 && os.Args[1] == "executor" {
+		// os.Exit would let a race detector linger for a second.
+		syscall.Exit(Main(os.Args[2]))
+	}
+}
+
 // Main is the whole life of a supervisor, and what the hidden sub-command
 // `berth executor DIR` calls. It returns the exit status when the task has
 // ended. Only Tasks.Start can start it: it inherits the task's lock and socket.

@@ -172,8 +172,7 @@ func (t *Tasks) stopSupervised(ctx context.Context, dir runDir, sig syscall.Sign
 	defer cancel()
 	answer := newClient(dir).stop(asked, sig, timeout)
 	if answer == nil {
-		t.reap(ctx, dir)
-		return nil, nil
+		return nil, nil // its supervisor is reaped by Destroy, or by who waits for it
 	}
 	if ctx.Err() != nil || asked.Err() == nil && !unreachable(answer) {
 		return nil, answer
