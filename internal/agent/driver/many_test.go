@@ -1,6 +1,7 @@
 package driver_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +131,10 @@ func TestSupervisorsAreReaped(t *testing.T) {
 				_, err := d.Wait(ctx(t), s.ID)
 				return err
 			},
-			"Stop":    func(s driver.Spec) error { return d.Stop(ctx(t), s.ID, "SIGTERM", time.Minute) },
+			// Stop does not wait for it: a volume may be waiting for what comes next.
+			"Stop": func(s driver.Spec) error {
+				return errors.Join(d.Stop(ctx(t), s.ID, "SIGTERM", time.Minute), d.Destroy(ctx(t), s.ID))
+			},
 			"Destroy": func(s driver.Spec) error { return d.Destroy(ctx(t), s.ID) },
 		}
 		for name, end := range ends {
