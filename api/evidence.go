@@ -78,11 +78,6 @@ func (e *Evidence) Validate() error {
 	if e.Reason == "" {
 		p.Add("reason", "is empty", "say how you know that the machine is off, or cut off from its storage")
 	}
-	if len(e.Reason) > maxReason {
-		p.Addf("reason", "shorten it", "is %d bytes long, and may be %d", len(e.Reason), maxReason)
-	}
-	if len(e.By) > maxBy {
-		p.Addf("by", "shorten it", "is %d bytes long, and may be %d", len(e.By), maxBy)
-	}
+	p.said(e.By, e.Reason)
 	return p.Err("the evidence")
 }

@@ -76,6 +76,8 @@ type NodeInfo struct {
 	Allocations []*Allocation `json:"allocations,omitempty"`
 	// Publications are the volumes that are on the node, of all namespaces.
 	Publications []*Publication `json:"publications,omitempty"`
+	// Waits are what its drain waits for.
+	Waits []Wait `json:"waits,omitempty"`
 }
 
 // Collected is how much history was removed.

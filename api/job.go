@@ -61,8 +61,9 @@ type JobSpec struct {
 	Constraints []Constraint `json:"constraints,omitempty"`
 	// Spreads hold for all groups that have none of their own.
 	Spreads []Spread `json:"spreads,omitempty"`
-	// Update and Reschedule hold for all groups, which may say otherwise.
+	// Update, Migrate and Reschedule hold for all groups, which may say otherwise.
 	Update     *Update     `json:"update,omitempty"`
+	Migrate    *Migrate    `json:"migrate,omitempty"`
 	Reschedule *Reschedule `json:"reschedule,omitempty"`
 	// Meta is the user's own; tasks find it as BERTH_META_<key>.
 	Meta   map[string]string `json:"meta,omitempty"`
@@ -81,6 +82,7 @@ type TaskGroup struct {
 	Constraints []Constraint      `json:"constraints,omitempty"`
 	Spreads     []Spread          `json:"spreads,omitempty"`
 	Update      *Update           `json:"update,omitempty"`
+	Migrate     *Migrate          `json:"migrate,omitempty"`
 	Reschedule  *Reschedule       `json:"reschedule,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	Ports       []Port            `json:"ports,omitempty"`
@@ -235,6 +237,7 @@ func (s *JobSpec) Validate() error {
 	validateConstraints(&p, "constraint", s.Constraints)
 	validateSpreads(&p, "spread", s.Spreads)
 	s.Update.validate(&p, "update")
+	s.Migrate.validate(&p, "migrate", s.Type)
 	s.Reschedule.validate(&p, "reschedule", s.Type)
 	if s.Type.Ends() && s.Update != nil {
 		p.Addf("update", "remove it", "makes no sense in a %s job: its allocations are exchanged at once", s.Type)
@@ -253,6 +256,7 @@ func (s *JobSpec) Validate() error {
 		seen[g.Name] = true
 		g.validate(&p, path)
 		g.Update.validate(&p, path+".update")
+		g.Migrate.validate(&p, path+".migrate", s.Type)
 		g.Reschedule.validate(&p, path+".reschedule", s.Type)
 		if s.Type.Ends() && g.Update != nil {
 			p.Addf(path+".update", "remove it", "makes no sense in a %s job: its allocations are exchanged at once", s.Type)

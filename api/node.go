@@ -10,6 +10,7 @@ type Node struct {
 	Meta
 	ID     NodeID     `json:"id"`
 	Name   string     `json:"name"`
+	Spec   NodeSpec   `json:"spec,omitzero"`
 	Status NodeStatus `json:"status"`
 }
 
@@ -50,22 +51,33 @@ type NodeStatus struct {
 	Owes bool `json:"owes,omitempty"` // RegisterNode, FenceNode, ReportFacts
 	// Fence is why its last epoch was ended, until it owes nothing.
 	Fence *Evidence `json:"fence,omitempty"` // FenceNode, ReportFacts
+	// Drained is how its last drain ended.
+	Drained *Drained `json:"drained,omitempty"` // StopDrain, FinishDrain
 }
 
-// Takes reports whether the node may be given something new to do.
+// Takes reports whether the node may be given calls to make.
 func (n *Node) Takes() bool { return n.Status.State == NodeReady && !n.Status.Owes }
 
-// Condition is the node's state as people read it: ready, down, and whether it
-// is fenced or has something to undo.
+// Eligible reports whether new allocations may be placed on the node.
+func (n *Node) Eligible() bool { return n.Takes() && !n.Spec.Ineligible }
+
+// Condition is the node's state as people read it: ready, down, whether it is
+// fenced or has something to undo, and whether it gets allocations.
 func (n *Node) Condition() string {
-	switch s := string(n.Status.State); {
+	s := string(n.Status.State)
+	switch {
 	case n.Status.Fence != nil:
-		return s + ", fenced"
+		s += ", fenced"
 	case n.Status.Owes:
-		return s + ", clearing"
-	default:
-		return s
+		s += ", clearing"
 	}
+	switch {
+	case n.Spec.Drain != nil:
+		s += ", draining"
+	case n.Spec.Ineligible:
+		s += ", ineligible"
+	}
+	return s
 }
 
 // Profile is what an agent tells of its machine when it registers.

@@ -28,6 +28,59 @@ func DefaultUpdate() Update {
 	return Update{MaxParallel: 1, MinHealthyTime: Duration(10 * time.Second), HealthyDeadline: Duration(5 * time.Minute)}
 }
 
+// Migrate says how a group's allocations leave a node that is drained. Services
+// have one.
+type Migrate struct {
+	// MaxParallel is how many places of the group may be without a healthy
+	// allocation because of drains, of all nodes; DefaultMigrate's if 0.
+	MaxParallel int `json:"max_parallel,omitempty"`
+	// MinHealthyTime is how long an allocation must have run, with none of its
+	// tasks started again, to be healthy.
+	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
+	// HealthyDeadline is how long a place may take to become healthy before the
+	// drain says that it holds up the others.
+	HealthyDeadline Duration `json:"healthy_deadline,omitempty"`
+}
+
+// DefaultMigrate is what holds where a job says nothing else.
+func DefaultMigrate() Migrate {
+	return Migrate{MaxParallel: 1, MinHealthyTime: Duration(10 * time.Second), HealthyDeadline: Duration(5 * time.Minute)}
+}
+
+// MigrateOf is how a group's allocations leave a node.
+func (s *JobSpec) MigrateOf(g *TaskGroup) Migrate {
+	m := DefaultMigrate()
+	for _, over := range []*Migrate{s.Migrate, g.Migrate} {
+		if over == nil {
+			continue
+		}
+		set(&m.MaxParallel, over.MaxParallel)
+		set(&m.MinHealthyTime, over.MinHealthyTime)
+		set(&m.HealthyDeadline, over.HealthyDeadline)
+	}
+	return m
+}
+
+func (m *Migrate) validate(p *Problems, path string, t JobType) {
+	if m == nil {
+		return
+	}
+	if t != JobService {
+		p.Addf(path, "remove it", "makes no sense in a %s job: its allocations do not move to other nodes one by one", t)
+		return
+	}
+	if m.MaxParallel < 0 {
+		p.Add(path+".max_parallel", "is negative", "give a number from 1")
+	}
+	positive(p, path+".min_healthy_time", m.MinHealthyTime)
+	positive(p, path+".healthy_deadline", m.HealthyDeadline)
+	full := (&JobSpec{Migrate: m}).MigrateOf(&TaskGroup{})
+	if full.HealthyDeadline > 0 && full.MinHealthyTime >= full.HealthyDeadline {
+		p.Addf(path+".healthy_deadline", "make it longer than min_healthy_time", "is %s, and min_healthy_time is %s",
+			time.Duration(full.HealthyDeadline), time.Duration(full.MinHealthyTime))
+	}
+}
+
 // Reschedule says when a place in a group gets another allocation after one has
 // failed.
 type Reschedule struct {

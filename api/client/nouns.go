@@ -161,6 +161,30 @@ func (c *Client) FenceNode(ctx context.Context, id api.NodeID, ask api.FenceRequ
 	return change[api.NodeInfo](ctx, c, call{method: http.MethodPost, path: []string{"node", string(id), "fence"}, body: ask})
 }
 
+// DrainNode has a node emptied: what it runs moves away, with its volumes, and it
+// gets nothing new. A version of 0 is any.
+func (c *Client) DrainNode(ctx context.Context, id api.NodeID, ask api.DrainRequest, version uint64) (api.NodeInfo, error) {
+	return change[api.NodeInfo](ctx, c, call{method: http.MethodPost, path: []string{"node", string(id), "drain"}, query: onlyAt(version), body: ask})
+}
+
+// StopDrain calls the drain of a node off. keepIneligible: the node gets no new
+// allocations nevertheless. A version of 0 is any.
+func (c *Client) StopDrain(ctx context.Context, id api.NodeID, keepIneligible bool, version uint64) (api.NodeInfo, error) {
+	q := onlyAt(version)
+	if keepIneligible {
+		q.Set("ineligible", "true")
+	}
+	return change[api.NodeInfo](ctx, c, call{method: http.MethodDelete, path: []string{"node", string(id), "drain"}, query: q})
+}
+
+// SetEligibility says whether a node gets new allocations. What runs there goes
+// on. A version of 0 is any.
+func (c *Client) SetEligibility(ctx context.Context, id api.NodeID, eligible bool, version uint64) (api.NodeInfo, error) {
+	return change[api.NodeInfo](ctx, c, call{
+		method: http.MethodPost, path: []string{"node", string(id), "eligibility"}, query: onlyAt(version), body: api.EligibilityRequest{Eligible: eligible},
+	})
+}
+
 // ForgetNode removes a node that is gone and holds nothing.
 func (c *Client) ForgetNode(ctx context.Context, id api.NodeID, version uint64) error {
 	_, err := change[struct{}](ctx, c, call{method: http.MethodDelete, path: []string{"node", string(id)}, query: onlyAt(version)})

@@ -64,6 +64,8 @@ func usages() map[string][]string {
 		"plugin local":            {"berth plugin local --root /srv/volumes --endpoint unix:///run/berth-local.sock --node-id db-1"},
 		"attachment list":         {"berth attachment list", "berth attachment list --all --json | jq '.[] | select(.status.state == \"unpublishing\")'"},
 		"attachment status":       {"berth attachment status c8e3", "berth attachment status c8e3/data"},
+		"node drain":              {"berth node drain db-1-9f31c2aa --deadline 30m --reason 'new disks'", "berth node drain --disable db-1-9f31c2aa"},
+		"node eligibility":        {"berth node eligibility --enable db-1-9f31c2aa"},
 		"node fence":              {"berth node fence db-1-9f31c2aa --reason 'power off, seen at the rack'"},
 		"node forget":             {"berth node forget db-1-9f31c2aa"},
 		"operation list":          {"berth operation list"},

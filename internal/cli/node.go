@@ -17,6 +17,8 @@ func (a *app) nodeCommand() *cobra.Command {
 	return group("node", "Nodes: machines with an agent",
 		&cobra.Command{Use: "list", Short: "List the nodes", Args: cobra.NoArgs, RunE: a.listNodes},
 		&cobra.Command{Use: "status ID", Short: "Show a node with its drivers, plugins and allocations", Args: cobra.ExactArgs(1), RunE: a.showNode},
+		a.drainCommand(),
+		a.eligibilityCommand(),
 		a.fenceCommand(),
 		a.forgetCommand(),
 	)
@@ -61,7 +63,7 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 	if err != nil || a.json {
 		return a.orJSON(n, err)
 	}
-	a.facts("ID", string(n.ID), "Name", n.Name, "State", n.Condition(), "Fenced", n.Status.Fence.String(), "Undoing", undoing(n.Node), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
+	a.facts("ID", string(n.ID), "Name", n.Name, "State", n.Condition(), "Fenced", n.Status.Fence.String(), "Undoing", undoing(n.Node), "Drain", draining(n.Node), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
 		"Boot ID", n.Status.BootID, "Version", n.Status.Version, "Registered", ago(n.Status.Session), "Age", age(n.CreateTime))
 	a.profile(&n.Status.Profile)
 	a.section("Task drivers")
@@ -76,6 +78,7 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 		a.section("Allocations")
 		a.allocTable(n.Allocations)
 	}
+	a.waits(n.Waits)
 	return nil
 }
 

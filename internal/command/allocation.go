@@ -53,7 +53,7 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 		return conflict("job %s has no %s[%d]", c.JobID, c.Group, c.Index)
 	}
 	node := tx.Node(c.NodeID)
-	if node == nil || !node.Takes() || node.Status.Epoch != c.NodeEpoch {
+	if node == nil || !node.Eligible() || node.Status.Epoch != c.NodeEpoch {
 		return conflict("node %s has changed", c.NodeID)
 	}
 	replaced, err := c.predecessor(tx, job.Spec.Type.Everywhere())

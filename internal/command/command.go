@@ -66,6 +66,10 @@ func kinds() []kind {
 		{"node.fence", 1, func() Command { return &FenceNode{} }},
 		{"node.forget", 1, func() Command { return &ForgetNode{} }},
 		{"volume.detach", 1, func() Command { return &DetachVolume{} }},
+		{"node.drain", 1, func() Command { return &DrainNode{} }},
+		{"node.undrain", 1, func() Command { return &StopDrain{} }},
+		{"node.drained", 1, func() Command { return &FinishDrain{} }},
+		{"node.eligibility", 1, func() Command { return &SetEligibility{} }},
 	}
 }
 

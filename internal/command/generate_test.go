@@ -66,7 +66,7 @@ func weighted() []command.Kind {
 		"node.report": 12, "allocation.place": 12, "attachment.advance": 8, "operation.open": 8, "operation.assign": 8,
 		"volume.apply": 3, "volume.forget": 2, "allocation.stop": 3, "publication.forget": 3,
 		"snapshot.create": 3, "snapshot.delete": 2, "snapshot.forget": 2, "volume.grow": 4,
-		"node.register": 2, "node.state": 2, "operation.cancel": 2, "job.apply": 2, "job.settle": 2, "collect": 2,
+		"node.register": 2, "node.state": 2, "node.undrain": 2, "node.eligibility": 3, "operation.cancel": 2, "job.apply": 2, "job.settle": 2, "collect": 2,
 	}
 	var all []command.Kind
 	for _, kind := range command.Kinds() {
@@ -101,6 +101,18 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return &command.FenceNode{NodeID: nodeID(t), Force: rapid.Bool().Draw(t, "force"), Evidence: api.Evidence{Kind: api.EvidenceOperator, Reason: "drawn"}}
 	case "node.forget":
 		return &command.ForgetNode{NodeID: nodeID(t)}
+	case "node.drain":
+		return &command.DrainNode{NodeID: nodeID(t), Within: api.Duration(number(t, "within", 3)), IgnoreSystem: rapid.Bool().Draw(t, "ignore system")}
+	case "node.undrain":
+		return &command.StopDrain{NodeID: nodeID(t), KeepIneligible: seldom(t, 3)}
+	case "node.drained":
+		c := &command.FinishDrain{NodeID: nodeID(t)}
+		if n := v.Node(c.NodeID); n != nil {
+			c.Version = version(t, &n.Meta)
+		}
+		return c
+	case "node.eligibility":
+		return &command.SetEligibility{NodeID: nodeID(t), Eligible: !seldom(t, 3)}
 	case "volume.apply":
 		return drawVolume(t)
 	case "volume.delete":

@@ -139,8 +139,9 @@ func (c *RegisterNode) register(tx *state.Tx, old *api.Node, id *state.Identity)
 		Profile: c.Profile,
 		// An epoch that is not the first, and not the last that was known, was
 		// begun because of what may be left of those before.
-		Owes:  node.Status.Owes || id.Epoch > 1 && id.Epoch != node.Status.Epoch,
-		Fence: node.Status.Fence,
+		Owes:    node.Status.Owes || id.Epoch > 1 && id.Epoch != node.Status.Epoch,
+		Fence:   node.Status.Fence,
+		Drained: node.Status.Drained,
 	}
 	if cluster := tx.Cluster(); cluster != nil {
 		node.Status.Generation = cluster.Generation.Number

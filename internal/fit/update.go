@@ -37,7 +37,7 @@ func Current(old, spec *api.JobSpec, group string) bool {
 }
 
 func running(g api.TaskGroup) api.TaskGroup {
-	g.Count, g.Constraints, g.Spreads, g.Update, g.Reschedule = 0, nil, nil, nil, nil
+	g.Count, g.Constraints, g.Spreads, g.Update, g.Migrate, g.Reschedule = 0, nil, nil, nil, nil, nil
 	g.Tasks = slices.Clone(g.Tasks)
 	for i := range g.Tasks {
 		g.Tasks[i].Constraints = nil

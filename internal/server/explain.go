@@ -9,6 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
+	"github.com/berth-dev/berth/internal/controller/drainer"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/snapshotter"
@@ -174,6 +175,67 @@ func problem(a *api.Allocation) []api.Wait {
 	}}
 }
 
+// Node says what the drain of a node waits for: what is still there, and for each
+// why. Of one that is not drained it says nothing.
+func (e explainer) Node(v state.View, n *api.Node) []api.Wait {
+	if n.Spec.Drain == nil {
+		return nil
+	}
+	waits := ask(v, drainer.Controller{}, drainer.Key(n.ID))
+	left := command.Undrained(v, n)
+	stays := staying(v, left.Allocations)
+	volumes := map[string]bool{}
+	for _, a := range left.Allocations {
+		if w, ok := stays[scheduler.DrainSubject(a)]; ok && a.Desired == api.DesireRun {
+			if n.Status.State != api.NodeReady {
+				w.Reason += elseFence(n.ID)
+			}
+			waits = append(waits, w)
+		} else {
+			waits = append(waits, e.Allocation(v, a)...)
+		}
+		for at := range v.AllocAttachments(a.ID) {
+			volumes[string(at.Namespace)+"/"+string(at.VolumeID)] = true
+		}
+	}
+	for _, pub := range left.Publications {
+		if !volumes[string(pub.Namespace)+"/"+string(pub.VolumeID)] {
+			waits = append(waits, onItsWay(v, pub)...)
+		}
+	}
+	return waits
+}
+
+// staying says why allocations are not told to leave yet, by what they are called.
+func staying(v state.View, allocs []*api.Allocation) map[string]api.Wait {
+	stays, asked := map[string]api.Wait{}, map[controller.Key]bool{}
+	for _, a := range allocs {
+		k := scheduler.DrainKey(a.Namespace, a.JobID)
+		if asked[k] {
+			continue
+		}
+		asked[k] = true
+		for _, w := range ask(v, scheduler.Controller{}, k) {
+			stays[w.Subject] = w
+		}
+	}
+	return stays
+}
+
+// onItsWay says what the release of a volume from a node waits for.
+func onItsWay(v state.View, pub *api.Publication) []api.Wait {
+	if v.Volume(pub.Namespace, pub.VolumeID) == nil {
+		return nil
+	}
+	waits := ask(v, volumewatcher.Controller{}, volumewatcher.Key(pub.Namespace, pub.VolumeID, pub.NodeID))
+	for at := range v.Holders(pub.Namespace, pub.VolumeID) {
+		if at.NodeID == pub.NodeID {
+			waits = append(waits, onNode(v, at)...)
+		}
+	}
+	return waits
+}
+
 // Everything says what waits in the whole cluster: for the servers, and for the
 // agents.
 func (e explainer) Everything(v state.View) []api.Wait {
@@ -197,6 +259,9 @@ func (e explainer) Everything(v state.View) []api.Wait {
 	}
 	for a := range v.AllocAttachments("") {
 		waits = append(waits, onNode(v, a)...)
+	}
+	for n := range v.DrainingNodes() {
+		waits = append(waits, e.Node(v, n)...)
 	}
 	for job := range v.UnsettledJobs() {
 		waits = append(waits, ask(v, scheduler.Controller{}, scheduler.JobKey(job.Namespace, job.ID))...)

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-dev/berth/internal/controller"
 	"github.com/berth-dev/berth/internal/controller/collector"
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
+	"github.com/berth-dev/berth/internal/controller/drainer"
 	"github.com/berth-dev/berth/internal/controller/provisioner"
 	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/controller/snapshotter"
@@ -139,6 +140,7 @@ func controllers(cfg Config) []controller.Controller {
 		dispatcher.New(cfg.Calls),
 		provisioner.Controller{},
 		volumewatcher.Controller{},
+		drainer.Controller{},
 		snapshotter.Controller{},
 		collector.New(cfg.Keep),
 	}

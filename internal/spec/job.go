@@ -16,6 +16,7 @@ var jobTable = &table[Job]{
 		constraints("job", func(j *Job) *[]api.Constraint { return &j.Spec.Constraints }),
 		spreads(func(j *Job) *[]api.Spread { return &j.Spec.Spreads }),
 		updates(func(j *Job) **api.Update { return &j.Spec.Update }),
+		migrates(func(j *Job) **api.Migrate { return &j.Spec.Migrate }),
 		reschedules(func(j *Job) **api.Reschedule { return &j.Spec.Reschedule }),
 		metadata(func(j *Job) *map[string]string { return &j.Spec.Meta }),
 		named("group", "Tasks that share a node and volumes; one block for each group.", groupTable,
@@ -29,7 +30,7 @@ var jobTable = &table[Job]{
 		{names: "periodic parameterized", why: "a job runs when it is applied"},
 		{names: "multiregion", why: "there is one cluster"},
 		{names: "consul_token vault_token ui", why: "nothing would use it"},
-		placement, restarts, integrations,
+		placement, integrations,
 	},
 }
 
@@ -42,6 +43,7 @@ var groupTable = &table[api.TaskGroup]{
 		constraints("group", func(g *api.TaskGroup) *[]api.Constraint { return &g.Constraints }),
 		spreads(func(g *api.TaskGroup) *[]api.Spread { return &g.Spreads }),
 		updates(func(g *api.TaskGroup) **api.Update { return &g.Update }),
+		migrates(func(g *api.TaskGroup) **api.Migrate { return &g.Migrate }),
 		reschedules(func(g *api.TaskGroup) **api.Reschedule { return &g.Reschedule }),
 		metadata(func(g *api.TaskGroup) *map[string]string { return &g.Meta }),
 		group("network", "The ports that every allocation gets.", networkTable,
@@ -63,7 +65,7 @@ var groupTable = &table[api.TaskGroup]{
 		{names: "disconnect max_client_disconnect stop_after_client_disconnect prevent_reschedule_on_lost",
 			why: "what happens to a lost node is not the job's choice"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
-		placement, restarts, integrations,
+		placement, integrations,
 	},
 }
 
@@ -130,8 +132,8 @@ var taskTable = &table[api.Task]{
 		{names: "identity secret schedule action kind", why: "nothing would use it"},
 		{names: "scaling", why: "nothing scales by itself; use berth job scale"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
-		{names: "update reschedule", why: "they are the group's"},
-		placement, restarts, integrations,
+		{names: "update migrate reschedule", why: "they are the group's"},
+		placement, integrations,
 	},
 }
 
@@ -153,6 +155,5 @@ var mountTable = &table[api.VolumeMount]{
 // What Nomad has in jobs, groups and tasks alike.
 var (
 	placement    = foreign{names: "affinity node_pool", why: "use constraint and spread"}
-	restarts     = foreign{names: "migrate", why: "how allocations are replaced is not the job's choice"}
 	integrations = foreign{names: "consul vault connect", why: "Berth talks to neither Consul nor Vault"}
 )

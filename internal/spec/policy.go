@@ -6,6 +6,10 @@ func updates[T any](at func(*T) **api.Update) field[T] {
 	return block("update", "How allocations are exchanged for those of a newer revision, in services and system jobs.", updateTable, at)
 }
 
+func migrates[T any](at func(*T) **api.Migrate) field[T] {
+	return block("migrate", "How allocations leave a node that is drained, in services.", migrateTable, at)
+}
+
 func reschedules[T any](at func(*T) **api.Reschedule) field[T] {
 	return block("reschedule", "When another allocation follows one that has failed.", rescheduleTable, at)
 }
@@ -28,6 +32,22 @@ var updateTable = &table[api.Update]{
 		{names: "progress_deadline", why: "healthy_deadline holds for each place", harmless: true},
 		{names: "stagger", why: "the next follows when the last is healthy", harmless: true},
 		{names: "canary auto_promote", why: "one allocation is stopped before the other is started"},
+	},
+}
+
+var migrateTable = &table[api.Migrate]{
+	doc: "How allocations leave a node that is drained. What a group leaves out is as the job says. It holds for the whole group, however many " +
+		"nodes are drained at once.",
+	fields: []field[api.Migrate]{
+		integer("max_parallel", "How many places of the group may be without a healthy allocation.",
+			func(m *api.Migrate) *int { return &m.MaxParallel }).standing("1"),
+		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again, to be healthy.",
+			func(m *api.Migrate) *api.Duration { return &m.MinHealthyTime }).standing("10s"),
+		duration("healthy_deadline", "How long a place may take to become healthy. After that the drain says that it holds up the others; they go on when it is, or at the drain's deadline.",
+			func(m *api.Migrate) *api.Duration { return &m.HealthyDeadline }).standing("5m"),
+	},
+	foreign: []foreign{
+		{names: "health_check", why: "an allocation is healthy when its tasks run", harmless: true},
 	},
 }
 

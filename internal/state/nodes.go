@@ -8,8 +8,24 @@ import (
 
 const tableNodes = "nodes"
 
+const nodesDraining = "draining"
+
 func nodesTable() definition {
-	return define[api.Node](tableNodes, unique(primary, func(n *api.Node) []byte { return key(string(n.ID)) }))
+	id := func(n *api.Node) []byte { return key(string(n.ID)) }
+	return define[api.Node](tableNodes,
+		unique(primary, id),
+		unique(nodesDraining, func(n *api.Node) []byte {
+			if n.Spec.Drain == nil {
+				return nil
+			}
+			return id(n)
+		}),
+	)
+}
+
+// DrainingNodes yields the nodes that are to be emptied.
+func (v View) DrainingNodes() iter.Seq[*api.Node] {
+	return rows[api.Node](v, tableNodes, nodesDraining, nil)
 }
 
 // Node is the node of that id, or nil.

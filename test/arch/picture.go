@@ -76,6 +76,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/controller/controllertest", Role: Support, Columns: Servers},
 		{Path: "internal/controller/collector", Columns: Servers, Level: 3},
 		{Path: "internal/controller/dispatcher", Columns: Servers, Level: 3},
+		{Path: "internal/controller/drainer", Columns: Servers, Level: 3},
 		{Path: "internal/controller/provisioner", Columns: Servers, Level: 3},
 		{Path: "internal/controller/scheduler", Columns: Servers, Level: 3},
 		{Path: "internal/controller/snapshotter", Columns: Servers, Level: 3},

@@ -18,7 +18,7 @@ import (
 // says.
 func TestExamplesOfTheAPIAreAnswered(t *testing.T) {
 	t.Parallel()
-	_, server := serve(t, provider("api"))
+	_, server := serve(t, 1, provider("api"))
 	c, err := client.New(client.Config{Address: server, Patience: limit})
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("NO_COLOR", "1")
 			tb := env.T().(testing.TB)
-			c, server := serve(tb, provider(filepath.Base(tb.Name())))
+			c, server := serve(tb, machines(filepath.Base(tb.Name())), provider(filepath.Base(tb.Name())))
 			g, address := newGate(tb, strings.TrimPrefix(server, "http://"))
 			g.provider, g.machine = c.Backend, c.Nodes[0]
 			all.Store(address, g)
@@ -86,12 +86,20 @@ func provider(script string) csitest.Options {
 	return o
 }
 
-// serve starts a cluster of one node, and returns the address of its API.
-func serve(tb testing.TB, driver csitest.Options) (c *cluster.Cluster, address string) {
+// machines is how many nodes a script has: one, or two to move between.
+func machines(script string) int {
+	if strings.HasPrefix(script, "drain") {
+		return 2
+	}
+	return 1
+}
+
+// serve starts a cluster, and returns the address of its API.
+func serve(tb testing.TB, nodes int, driver csitest.Options) (c *cluster.Cluster, address string) {
 	tb.Helper()
 	var dial cluster.Dialer
 	c = cluster.Start(tb, cluster.Config{
-		Agents:   1,
+		Agents:   nodes,
 		Provider: driver,
 		// Nobody waits for minutes for what differs to be a finding.
 		Sweep: sweep.Config{Interval: time.Hour, Grace: 10 * time.Millisecond},

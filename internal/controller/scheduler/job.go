@@ -33,6 +33,10 @@ type pass struct {
 	fleet   *fleet
 	keepers map[seat]*api.Allocation
 	updates map[string]*update
+	// Of a drain: how far each group is, and what has left its node already as far
+	// as the pass is concerned.
+	migrations map[string]*migration
+	moving     map[api.AllocID]bool
 	// given is how many places this plan gives up, and made the volumes that it
 	// makes.
 	given uint64

@@ -147,12 +147,12 @@ func (p *pass) choose(at place, after successor, requests []wanted, serial uint6
 	}
 	over := p.shares(at.group, spreads, fitting)
 	return slices.MinFunc(fitting, func(a, b *api.Node) int {
-		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), leaves(a, stay)-leaves(b, stay), p.fleet.load(a.ID)-p.fleet.load(b.ID))
+		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), moves(a, stay)-moves(b, stay), p.fleet.load(a.ID)-p.fleet.load(b.ID))
 	}), ""
 }
 
-// leaves is 0 for the node to stay on, and 1 for any other.
-func leaves(n, stay *api.Node) int {
+// moves is 0 for the node to stay on, and 1 for any other.
+func moves(n, stay *api.Node) int {
 	if n == stay {
 		return 0
 	}
@@ -194,7 +194,7 @@ func summary(reasons map[string]int) string {
 // rejects says why a node will not do, or "". Where all nodes may have the
 // same reason, the reason names no node.
 func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, serial uint64) string {
-	if !node.Takes() {
+	if !node.Eligible() {
 		return away(node)
 	}
 	if reason := p.lasting(node, group); reason != "" {
@@ -217,6 +217,7 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 			return reason
 		}
 		holders := slices.Collect(p.v.Holders(w.volume.Namespace, w.volume.ID))
+		holders = slices.DeleteFunc(holders, func(h *api.Attachment) bool { return p.moving[h.AllocID] })
 		holders = append(holders, p.fleet.held(w.volume)...)
 		holders = append(holders, attachments[:i]...)
 		if reason := holdReason(attachments[i], holders); reason != "" {
@@ -260,9 +261,14 @@ func (p *pass) stay(after successor, requests []wanted) *api.Node {
 // successor looks for another.
 const tries = 2
 
-// down says that a node is not ready.
 // away says why a node takes nothing.
 func away(node *api.Node) string {
+	switch {
+	case node.Takes() && node.Spec.Drain != nil:
+		return fmt.Sprintf("node %s is being drained", node.ID)
+	case node.Takes():
+		return fmt.Sprintf("node %s is not eligible", node.ID)
+	}
 	if node.Status.State == api.NodeReady && node.Status.Owes {
 		return fmt.Sprintf("node %s is still undoing what it ran before it was fenced or forgot it", node.ID)
 	}

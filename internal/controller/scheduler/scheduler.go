@@ -26,6 +26,7 @@ func (Controller) Name() string { return "scheduler" }
 const (
 	jobKey    = "job/"
 	healthKey = "health/"
+	drainKey  = "drain/"
 )
 
 // JobKey is the key of a job.
@@ -51,13 +52,18 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 				return
 			}
 		}
+		for key := range draining(v) {
+			if !yield(key) {
+				return
+			}
+		}
 	}
 }
 
 // Reconcile implements controller.Controller.
 func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
 	for prefix, reconcile := range map[string]func(state.View, time.Time, api.NamespaceID, api.JobID) controller.Plan{
-		jobKey: reconcileJob, healthKey: reconcileHealth,
+		jobKey: reconcileJob, healthKey: reconcileHealth, drainKey: reconcileDrain,
 	} {
 		name, is := strings.CutPrefix(string(k), prefix)
 		if ns, id, ok := strings.Cut(name, "/"); is && ok {

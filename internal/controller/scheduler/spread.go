@@ -14,7 +14,7 @@ import (
 // or may still run, those of this plan included.
 func (p *pass) others(yield func(placement) bool) {
 	for _, a := range p.live {
-		if !a.Terminal() && !yield(placement{a.Group, a.Index, a.NodeID}) {
+		if !a.Terminal() && !p.moving[a.ID] && !yield(placement{a.Group, a.Index, a.NodeID}) {
 			return
 		}
 	}

@@ -97,6 +97,13 @@ func (f *fake) Job(v state.View, _ *api.Job) []api.Wait       { return f.Everyth
 
 func (f *fake) Snapshot(v state.View, _ *api.Snapshot) []api.Wait { return f.Everything(v) }
 
+func (f *fake) Node(v state.View, n *api.Node) []api.Wait {
+	if n.Spec.Drain == nil {
+		return nil
+	}
+	return f.Everything(v)
+}
+
 func (f *fake) Allocation(v state.View, _ *api.Allocation) []api.Wait { return f.Everything(v) }
 
 func (*fake) Sweep(context.Context, api.PluginID) ([]api.SweepReport, error) {

@@ -43,6 +43,7 @@ type Explainer interface {
 	Job(v state.View, job *api.Job) []api.Wait
 	Allocation(v state.View, a *api.Allocation) []api.Wait
 	Snapshot(v state.View, s *api.Snapshot) []api.Wait
+	Node(v state.View, n *api.Node) []api.Wait
 	Everything(v state.View) []api.Wait
 }
 

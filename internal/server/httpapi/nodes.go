@@ -22,15 +22,78 @@ func (h *Handler) getNode(r *request) (any, error) {
 			return nil, 0, noSuch("node", r.PathValue("id"), "")
 		}
 		q := v.Quiet()
-		return nodeInfo(v, n), max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex(), q.PublicationsIndex()), nil
+		return h.nodeInfo(v, n), max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex(), q.PublicationsIndex()), nil
 	})
 }
 
-func nodeInfo(v state.View, n *api.Node) api.NodeInfo {
+func (h *Handler) nodeInfo(v state.View, n *api.Node) api.NodeInfo {
 	return api.NodeInfo{
 		Node: n, Instances: collect(v.NodeInstances(n.ID)), Allocations: collect(v.NodeAllocations(n.ID)),
-		Publications: collect(v.NodePublications(n.ID, "")),
+		Publications: collect(v.NodePublications(n.ID, "")), Waits: h.Explain.Node(v, n),
 	}
+}
+
+// writeNode proposes a change of a node, and answers how the node is then.
+func (h *Handler) writeNode(r *request, id api.NodeID, c command.Command) (any, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if _, err := h.propose(r, c); err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	n := v.Node(id)
+	if n == nil {
+		return nil, noSuch("node", string(id), "")
+	}
+	return h.nodeInfo(v, n), nil
+}
+
+// drainNode has a node emptied.
+func (h *Handler) drainNode(r *request) (any, error) {
+	var ask api.DrainRequest
+	if err := r.decode(&ask); err != nil {
+		return nil, err
+	}
+	if err := ask.Validate(); err != nil {
+		return nil, err
+	}
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	within := ask.Deadline
+	if within == 0 && !ask.Force && !ask.NoDeadline {
+		within = api.DefaultDrain
+	}
+	id := api.NodeID(r.PathValue("id"))
+	return h.writeNode(r, id, &command.DrainNode{
+		NodeID: id, Within: within, Unbounded: ask.NoDeadline, IgnoreSystem: ask.IgnoreSystem, By: ask.By, Reason: ask.Reason, Version: version,
+	})
+}
+
+// stopDrain calls a drain off.
+func (h *Handler) stopDrain(r *request) (any, error) {
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	id := api.NodeID(r.PathValue("id"))
+	return h.writeNode(r, id, &command.StopDrain{NodeID: id, KeepIneligible: r.query.Get("ineligible") == "true", Version: version})
+}
+
+// setEligibility says whether a node gets new allocations.
+func (h *Handler) setEligibility(r *request) (any, error) {
+	var ask api.EligibilityRequest
+	if err := r.decode(&ask); err != nil {
+		return nil, err
+	}
+	version, err := r.number("version")
+	if err != nil {
+		return nil, err
+	}
+	id := api.NodeID(r.PathValue("id"))
+	return h.writeNode(r, id, &command.SetEligibility{NodeID: id, Eligible: ask.Eligible, Version: version})
 }
 
 // fenceNode takes an operator's word that a node can write to nothing any more.
@@ -48,18 +111,7 @@ func (h *Handler) fenceNode(r *request) (any, error) {
 		NodeID: id, Force: ask.Force,
 		Evidence: api.Evidence{Kind: api.EvidenceOperator, By: ask.By, Reason: ask.Reason},
 	}
-	if err := fence.Validate(); err != nil {
-		return nil, err
-	}
-	if _, err := h.propose(r, fence); err != nil {
-		return nil, err
-	}
-	v := h.Log.View()
-	n := v.Node(id)
-	if n == nil {
-		return nil, noSuch("node", string(id), "")
-	}
-	return nodeInfo(v, n), nil
+	return h.writeNode(r, id, fence)
 }
 
 // forgetNode removes a node that is gone.

@@ -40,7 +40,7 @@ func lists(more ...string) []string {
 func conditional() []string { return []string{"version"} }
 
 func (h *Handler) routes() []route {
-	return slices.Concat(h.nounRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
+	return slices.Concat(h.nounRoutes(), h.nodeRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
 }
 
 // nounRoutes are for whoever works with the nouns.
@@ -96,14 +96,6 @@ func (h *Handler) nounRoutes() []route {
 			handle: list(h, services()), query: lists("namespace"), answer: []api.ServiceInfo{}},
 		{pattern: "GET /v1/service/{name}", name: "Service", doc: "Find a service: the address and port of each allocation that offers it.",
 			handle: h.getService, query: append(polls(), "namespace"), answer: api.ServiceInfo{}},
-		{pattern: "GET /v1/nodes", name: "Nodes", doc: "List nodes.",
-			handle: list(h, nodes()), query: lists(), answer: []*api.Node{}},
-		{pattern: "GET /v1/node/{id}", name: "Node", doc: "Read a node with what it runs.",
-			handle: h.getNode, query: polls(), answer: api.NodeInfo{}},
-		{pattern: "POST /v1/node/{id}/fence", name: "FenceNode", doc: "Take it as a fact that a node is off or cut off from its storage: what it ran is lost, and its volumes go on without it.",
-			handle: h.fenceNode, body: api.FenceRequest{}, answer: api.NodeInfo{}},
-		{pattern: "DELETE /v1/node/{id}", name: "ForgetNode", doc: "Remove a node that is gone and holds nothing.",
-			handle: h.forgetNode, query: conditional(), answer: struct{}{}},
 		{pattern: "GET /v1/plugins", name: "Plugins", doc: "List plugins, without their instances.",
 			handle: list(h, plugins()), query: lists(), answer: []*api.Plugin{}},
 		{pattern: "GET /v1/plugin/{id}", name: "Plugin", doc: "Read a plugin with its instances.",
@@ -124,6 +116,26 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.getOperation, query: polls(), answer: api.Operation{}},
 		{pattern: "DELETE /v1/operation/{id...}", name: "AbandonOperation", doc: "Give up a create whose outcome is not known.",
 			handle: h.abandonOperation, query: conditional(), answer: api.Operation{}},
+	}
+}
+
+// nodeRoutes are for whoever looks after machines.
+func (h *Handler) nodeRoutes() []route {
+	return []route{
+		{pattern: "GET /v1/nodes", name: "Nodes", doc: "List nodes.",
+			handle: list(h, nodes()), query: lists(), answer: []*api.Node{}},
+		{pattern: "GET /v1/node/{id}", name: "Node", doc: "Read a node with what it runs.",
+			handle: h.getNode, query: polls(), answer: api.NodeInfo{}},
+		{pattern: "POST /v1/node/{id}/fence", name: "FenceNode", doc: "Take it as a fact that a node is off or cut off from its storage: what it ran is lost, and its volumes go on without it.",
+			handle: h.fenceNode, body: api.FenceRequest{}, answer: api.NodeInfo{}},
+		{pattern: "POST /v1/node/{id}/drain", name: "DrainNode", doc: "Have a node emptied: what it runs moves away, with its volumes, and it gets nothing new.",
+			handle: h.drainNode, query: conditional(), body: api.DrainRequest{}, answer: api.NodeInfo{}},
+		{pattern: "DELETE /v1/node/{id}/drain", name: "StopDrain", doc: "Call the drain of a node off.",
+			handle: h.stopDrain, query: append(conditional(), "ineligible"), answer: api.NodeInfo{}},
+		{pattern: "POST /v1/node/{id}/eligibility", name: "SetEligibility", doc: "Say whether a node gets new allocations. What runs there goes on.",
+			handle: h.setEligibility, query: conditional(), body: api.EligibilityRequest{}, answer: api.NodeInfo{}},
+		{pattern: "DELETE /v1/node/{id}", name: "ForgetNode", doc: "Remove a node that is gone and holds nothing.",
+			handle: h.forgetNode, query: conditional(), answer: struct{}{}},
 	}
 }
 
@@ -226,6 +238,7 @@ func parameters() map[string]parameter {
 		"id":         {doc: "The id of what is meant."},
 		"brief":      {doc: "true names no allocation if none has changed since the index that is given, and says so."},
 		"index":      {doc: "Answer when there is something newer than this index, which an answer's " + api.HeaderIndex + " header gave, or an event.", number: true},
+		"ineligible": {doc: "true: the node gets no new allocations nevertheless."},
 		"name":       {doc: "The name of a volume request."},
 		"namespace":  {doc: "The namespace; in lists * or none for all."},
 		"next_token": {doc: "Where the page begins: the " + api.HeaderNext + " header of the one before."},
