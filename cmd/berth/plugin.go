@@ -1,6 +1,9 @@
 package main
 
 import (
+	"cmp"
+	"os"
+
 	"github.com/spf13/cobra"
 
 	"github.com/berth-dev/berth/internal/config"
@@ -21,6 +24,7 @@ func pluginLocalCommand(version string) *cobra.Command {
 			"plugin block with its socket.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.Endpoint = cmp.Or(cfg.Endpoint, os.Getenv("CSI_ENDPOINT"))
 			if err := config.CheckLog(level, format); err != nil {
 				return err
 			}
@@ -33,7 +37,7 @@ func pluginLocalCommand(version string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&cfg.Root, "root", "", "`directory` of the volumes")
-	f.StringVar(&cfg.Endpoint, "endpoint", "", "where to listen, a `socket` such as unix:///run/berth-local.sock")
+	f.StringVar(&cfg.Endpoint, "endpoint", "", "where to listen, a `socket` such as unix:///run/berth-local.sock (default CSI_ENDPOINT)")
 	f.StringVar(&cfg.NodeID, "node-id", "", "`name` of this machine to the driver")
 	f.StringVar(&cfg.Name, "driver-name", localdriver.DefaultName, "`name` of the driver")
 	f.Int64Var(&cfg.MaxVolumes, "max-volumes", 0, "most volumes at once on this machine, a `number`; 0 leaves it to the orchestrator")

@@ -165,22 +165,31 @@ func (a *Agent) wire() (err error) {
 	}
 	a.manager = csimanager.NewManager(a.registry, a.db, a.facts, a.log)
 	servers := cfg.Servers.Agent(a.node.ID, a.node.Secret)
+	volumes := filepath.Join(cfg.DataDir, "csi")
 	mounter := csimanager.NewMounter(
-		csimanager.MounterConfig{Root: filepath.Join(cfg.DataDir, "csi"), BootID: cfg.BootID, Facts: a.facts, Secrets: servers},
+		csimanager.MounterConfig{Root: volumes, BootID: cfg.BootID, Facts: a.facts, Secrets: servers},
 		a.manager, cfg.Table, a.db, a.log)
 	a.executor = operation.New(a.manager, a.facts, servers, a.log)
 	a.executor.Mounts(mounter)
+	sockets := hook.NewSockets(hook.PluginConfig{
+		Sockets: filepath.Join(cfg.DataDir, "sock"), Sharer: cfg.Table, Drivers: drivers,
+		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
+	})
+	plugins := hook.NewPlugins(sockets, a.registry, a.manager)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),
 		Hooks: []allocrunner.Hook{
 			hook.Directories{},
 			hook.NewVolumes(mounter, a.facts),
+			sockets,
 			hook.NewTasks(drivers, api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: found}}),
+			plugins,
 		},
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
 	}, a.executor, a.facts, a.log)
+	a.manager.Healthy(a.allocations.served)
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
 		api.StreamLogs: a.allocations.sendLog, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
@@ -193,7 +202,13 @@ func (a *Agent) wire() (err error) {
 	if err != nil {
 		return err
 	}
-	a.allocations.restore(records, a.node.BootID != cfg.BootID)
+	rebooted := a.node.BootID != cfg.BootID
+	for i := range records {
+		if !rebooted {
+			plugins.Restore(context.Background(), &records[i])
+		}
+	}
+	a.allocations.restore(records, rebooted)
 	return nil
 }
 

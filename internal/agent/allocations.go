@@ -276,7 +276,8 @@ func (s *allocations) keep(ctx context.Context, r *allocrunner.Runner) {
 }
 
 // destroy ends all allocations for good and returns when they are gone, or how
-// many are left when ctx ends.
+// many are left when ctx ends. Those that run plugins go last: the others'
+// volumes need them.
 func (s *allocations) destroy(ctx context.Context) (left int) {
 	for {
 		s.mu.Lock()
@@ -285,8 +286,17 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 			s.add(record)
 		}
 		s.held = nil
+		others := false
 		for _, r := range s.runners {
-			r.Stop()
+			if !r.ServesPlugins() {
+				others = true
+				r.Stop()
+			}
+		}
+		for _, r := range s.runners {
+			if !others {
+				r.Stop()
+			}
 		}
 		left, changed := len(s.runners), s.changed
 		s.mu.Unlock()
@@ -297,6 +307,18 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 		case <-changed:
 		case <-ctx.Done():
 			return left
+		}
+	}
+}
+
+// served has the allocations with volumes of a plugin try again at once what
+// failed: an instance of it has become healthy.
+func (s *allocations) served(id api.PluginID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runners {
+		if r.Needs(id) {
+			r.Retry()
 		}
 	}
 }

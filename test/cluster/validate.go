@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -147,7 +148,7 @@ func (c *Cluster) compareNodes(ctx context.Context, lied map[string]bool, note f
 		if got := n.machine.Tasks.Known(); got != running {
 			note("node %s has %d tasks, and the state says %d", n.Name, got, running)
 		}
-		if got := targets(n.machine.Table, n.dir+"/csi/mount"); len(got) != mounts {
+		if got := targets(n.machine.Table, n.dir+"/csi"); len(got) != mounts {
 			note("node %s has mounts %v, and the state says %d", n.Name, got, mounts)
 		}
 	}
@@ -169,9 +170,11 @@ func targets(table mount.Table, dir string) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	paths := make([]string, len(mounts))
-	for i, m := range mounts {
-		paths[i] = m.Path
+	paths := []string{}
+	for _, m := range mounts {
+		if filepath.Base(filepath.Dir(m.Path)) == "mount" {
+			paths = append(paths, m.Path)
+		}
 	}
 	return paths
 }

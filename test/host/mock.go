@@ -37,20 +37,56 @@ type Call struct {
 // StartMock starts the mock with these flags. It ends with the test.
 func StartMock(tb testing.TB, flags ...string) *Mock {
 	tb.Helper()
+	m := NewMock(tb)
+	m.SetFlags(flags...)
+	m.Start()
+	tb.Cleanup(m.Stop)
+	return m
+}
+
+// NewMock is a mock that is not started: a job is to run it.
+func NewMock(tb testing.TB) *Mock {
+	tb.Helper()
 	dir, err := os.MkdirTemp("/tmp", "mock")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	m := &Mock{tb: tb, dir: dir, Socket: filepath.Join(dir, "csi.sock"), calls: filepath.Join(dir, "calls")}
-	m.SetFlags(flags...)
-	m.Start()
 	tb.Cleanup(func() {
-		m.Stop()
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Error(err)
 		}
 	})
 	return m
+}
+
+// Binary is the mock's program.
+func (m *Mock) Binary() string { return mockBinary(m.tb) }
+
+// Dir is a directory for the mock, where Calls looks for them too.
+func (m *Mock) Dir() string { return m.dir }
+
+// Install copies a program to where isolated tasks find it, until the test ends.
+func Install(tb testing.TB, program string) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("/opt", "berth-test-")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	content, err := os.ReadFile(program)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := filepath.Join(dir, filepath.Base(program))
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, content, 0o755)); err != nil { //nolint:gosec // it is to be run
+		tb.Fatal(err)
+	}
+	return path
 }
 
 // mockBinary is BERTH_MOCKDRIVER, or one that is built for the tests.

@@ -72,7 +72,10 @@ type Step struct {
 	assignment api.AllocAssignment
 	mounts     map[string]string
 	tasks      map[string]api.TaskStatus
+	plugins    map[string]PluginPlace
+	failing    map[string]failing
 	starting   bool
+	awaited    string
 	changed    func()
 	record     func() error
 }
@@ -81,6 +84,7 @@ type Step struct {
 func NewStep(dir string, a api.AllocAssignment) *Step {
 	return &Step{
 		Dir: dir, assignment: a, mounts: map[string]string{}, tasks: map[string]api.TaskStatus{},
+		plugins: map[string]PluginPlace{}, failing: map[string]failing{},
 		changed: func() {}, record: func() error { return nil },
 	}
 }
@@ -142,7 +146,22 @@ func (s *Step) SetStarting(starting bool) {
 func (s *Step) Starting() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.starting
+	return s.starting || s.awaited != ""
+}
+
+// SetAwaited says what an allocation whose hooks are up still waits for before
+// it is of use; empty for nothing. It is reported as its problem.
+func (s *Step) SetAwaited(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaited = reason
+}
+
+// Awaited is what it waits for.
+func (s *Step) Awaited() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.awaited
 }
 
 // Record writes how the tasks are to the local database. A hook calls it from

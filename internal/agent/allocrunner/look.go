@@ -2,6 +2,7 @@ package allocrunner
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/localdb"
@@ -16,6 +17,20 @@ func (r *Runner) Dir() string { return r.step.Dir }
 func (r *Runner) Over(task string) bool {
 	return r.phase() == localdb.PhaseDone || r.step.Tasks()[task].State == api.TaskEnded
 }
+
+// ServesPlugins reports whether a task of the allocation is a CSI plugin.
+func (r *Runner) ServesPlugins() bool {
+	group := r.step.Assignment().Group
+	return group != nil && group.ServesPlugins()
+}
+
+// Needs reports whether the allocation has a volume of a plugin.
+func (r *Runner) Needs(id api.PluginID) bool {
+	return slices.ContainsFunc(r.step.Assignment().Attachments, func(at api.AttachmentAssignment) bool { return at.Attachment.PluginID == id })
+}
+
+// Retry has what failed tried again now.
+func (r *Runner) Retry() { r.nudge() }
 
 // Phase is where the allocation is between up and down.
 func (r *Runner) Phase() localdb.Phase { return cmp.Or(r.phase(), localdb.PhaseUp) }

@@ -47,9 +47,16 @@ func (r *Runner) solved() {
 // setRunning notes that all hooks are up, which makes the allocation a running
 // one unless a hook says otherwise.
 func (r *Runner) setRunning() {
-	starting := r.step.Starting()
+	starting, awaited := r.step.Starting(), r.step.Awaited()
 	r.mu.Lock()
+	was := r.problem
 	r.problem = nil
+	if awaited != "" {
+		r.problem = &api.Problem{Step: "plugin", Message: awaited, Since: now()}
+		if was != nil && was.Step == r.problem.Step && was.Message == awaited {
+			r.problem.Since = was.Since
+		}
+	}
 	running := starting || r.record.Status.State == api.AllocRunning
 	r.mu.Unlock()
 	if !running {

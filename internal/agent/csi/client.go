@@ -78,6 +78,10 @@ func (c *Client) WithSecrets(secrets map[string]string) *Client {
 	return &told
 }
 
+// Drain takes no more calls, and returns when those in progress have ended, or
+// ctx.
+func (c *Client) Drain(ctx context.Context) { c.link.drain(ctx) }
+
 // Close ends the connection and every call in progress. No goroutine is left.
 func (c *Client) Close() error { return c.link.close() }
 

@@ -49,6 +49,7 @@ type link struct {
 	leaving map[*session]bool
 	attempt *attempt
 	closed  bool
+	idle    chan struct{} // nil, or closed when the last of leaving has gone
 }
 
 // session is one connection, and how many calls are on it.
@@ -185,6 +186,10 @@ func (l *link) release(s *session) {
 	if l.leaving[s] && s.calls == 0 {
 		delete(l.leaving, s)
 		_ = s.conn.Close()
+		if len(l.leaving) == 0 && l.idle != nil {
+			close(l.idle)
+			l.idle = nil
+		}
 	}
 }
 
@@ -212,6 +217,24 @@ func (l *link) distrust(s *session) {
 	defer l.mu.Unlock()
 	if l.current == s {
 		l.retire()
+	}
+}
+
+// drain takes no more calls and waits for those in progress.
+func (l *link) drain(ctx context.Context) {
+	l.mu.Lock()
+	l.closed = true
+	l.retire()
+	idle := make(chan struct{})
+	if len(l.leaving) == 0 {
+		close(idle)
+	} else {
+		l.idle = idle
+	}
+	l.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
 	}
 }
 

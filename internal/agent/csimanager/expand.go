@@ -49,9 +49,9 @@ func (m *Mounter) Expand(ctx context.Context, op *api.Operation) (api.OperationR
 // what size it grew.
 func (m *Mounter) expand(ctx context.Context, by caller, s *localdb.Staging, path string, r api.NodeExpandRequest) (api.OperationResult, error) {
 	r.ExternalID = s.ExternalID
-	req := csi.NodeExpandRequest{NodeExpandRequest: r, VolumePath: path}
+	req := csi.NodeExpandRequest{NodeExpandRequest: r, VolumePath: by.sees(path)}
 	if s.Staged {
-		req.StagingPath = s.StagingPath
+		req.StagingPath = by.sees(s.StagingPath)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,12 +21,15 @@ const (
 	fingerprintTimeout  = 30 * time.Second
 	firstRetry          = 50 * time.Millisecond
 	lastRetry           = 5 * time.Second
+	// drainLimit is how long the calls of an instance that ends may take.
+	drainLimit = 30 * time.Second
 )
 
 // instance is one driver on this node, as its fingerprint shows it.
 type instance struct {
 	ctx     context.Context //nolint:containedctx // it is the instance's life
 	stop    context.CancelFunc
+	managed context.Context //nolint:containedctx // it is the manager's life
 	plugin  *dynamicplugins.Plugin
 	manager *Manager
 	base    *csi.Client
@@ -35,10 +39,11 @@ type instance struct {
 	speak *csi.Client // base, knowing the driver's capabilities
 }
 
-func newInstance(ctx context.Context, stop context.CancelFunc, p *dynamicplugins.Plugin, m *Manager) *instance {
+func newInstance(managed context.Context, p *dynamicplugins.Plugin, m *Manager) *instance {
+	ctx, stop := context.WithCancel(managed)
 	base := csi.New(p.Dial, csi.Config{Called: m.measure(p.ID)}, m.log.With("plugin", p.ID))
 	return &instance{
-		ctx: ctx, stop: stop, plugin: p, manager: m, base: base, speak: base,
+		ctx: ctx, stop: stop, managed: managed, plugin: p, manager: m, base: base, speak: base,
 		last: api.InstanceStatus{Type: p.Type, Reason: "it has not answered yet"},
 	}
 }
@@ -52,8 +57,7 @@ func (i *instance) believe(s api.InstanceStatus) {
 
 // run fingerprints the driver until the instance ends.
 func (i *instance) run() {
-	defer i.manager.gone(i)
-	defer func() { _ = i.base.Close() }() // an ended instance has no use for the error
+	defer i.end()
 	pause := firstRetry
 	for {
 		s := i.fingerprint()
@@ -73,6 +77,17 @@ func (i *instance) run() {
 		}
 		pause = min(2*pause, lastRetry)
 	}
+}
+
+// end has nobody find the instance any more, and lets the calls end that are on
+// their way, as long as the manager goes on.
+func (i *instance) end() {
+	i.manager.gone(i)
+	ctx, cancel := context.WithTimeout(i.managed, drainLimit)
+	defer cancel()
+	i.base.Drain(ctx)
+	_ = i.base.Close() // an ended instance has no use for the error
+	i.manager.drained(i)
 }
 
 // note keeps a fingerprint. What an unhealthy driver does not tell any more is
@@ -95,6 +110,9 @@ func (i *instance) note(s api.InstanceStatus) {
 	if changed {
 		i.manager.fingerprinted(i, s)
 	}
+	if health && s.Healthy && i.manager.healthy != nil {
+		i.manager.healthy(i.plugin.ID)
+	}
 }
 
 func same(a, b *api.InstanceStatus) bool { return fmt.Sprintf("%+v", *a) == fmt.Sprintf("%+v", *b) }
@@ -103,6 +121,14 @@ func (i *instance) status() api.InstanceStatus {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.last
+}
+
+// sees is a path on the host as the driver knows it.
+func (i *instance) sees(path string) string {
+	if rest, in := strings.CutPrefix(path, i.plugin.HostDir+"/"); in && i.plugin.HostDir != "" {
+		return i.plugin.Dir + "/" + rest
+	}
+	return path
 }
 
 func (i *instance) client() *csi.Client {
@@ -135,6 +161,9 @@ func (i *instance) ask(ctx context.Context, s *api.InstanceStatus) error {
 	}
 	info, err := i.base.Info(ctx)
 	if err != nil {
+		return err
+	}
+	if err := i.manager.stranger(i, info.Name); err != nil {
 		return err
 	}
 	s.Driver, s.VendorVersion = info.Name, info.VendorVersion

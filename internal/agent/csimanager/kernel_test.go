@@ -143,7 +143,7 @@ func TestKernel_ForeignMountIsReplaced(t *testing.T) {
 	t.Parallel()
 	w := newKernelWorld(t, csitest.Options{Stage: true})
 	a := w.volume(wish{})
-	target := w.mounter.TargetPath("alloc-1", "data")
+	target := w.target()
 	makeDir(t, target)
 	if err := unix.Mount("tmpfs", target, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package csimanager
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type Facts interface {
 type Memory interface {
 	Instances() ([]localdb.Instance, error)
 	PutInstance(i *localdb.Instance) error
+	DeleteInstance(i *localdb.Instance) error
+	Allocations() ([]localdb.Allocation, error)
 }
 
 // Manager keeps an instance for every registered plugin.
@@ -31,11 +34,15 @@ type Manager struct {
 	facts    Facts
 	log      *slog.Logger
 	calls    *telemetry.Durations
+	// healthy is told of every plugin of which an instance has become healthy;
+	// nil for nobody.
+	healthy func(api.PluginID)
 
 	mu        sync.Mutex // guards below
 	told      map[dynamicplugins.Key]api.InstanceStatus
 	instances map[dynamicplugins.Key]*instance
-	changed   chan struct{} // closed and replaced when an instance comes, goes, or changes its health
+	draining  map[dynamicplugins.Key]int // ended instances that still have calls
+	changed   chan struct{}              // closed and replaced when an instance comes, goes, or changes its health
 }
 
 // NewManager returns a manager. It starts nothing.
@@ -43,9 +50,13 @@ func NewManager(registry *dynamicplugins.Registry, memory Memory, facts Facts, l
 	return &Manager{
 		registry: registry, memory: memory, facts: facts, log: log,
 		told:      map[dynamicplugins.Key]api.InstanceStatus{},
-		instances: map[dynamicplugins.Key]*instance{}, changed: make(chan struct{}),
+		instances: map[dynamicplugins.Key]*instance{}, draining: map[dynamicplugins.Key]int{}, changed: make(chan struct{}),
 	}
 }
+
+// Healthy makes the manager tell of every plugin of which an instance has become
+// healthy. It is called before Run.
+func (m *Manager) Healthy(tell func(api.PluginID)) { m.healthy = tell }
 
 // Measure makes the manager measure the calls of drivers, from its next instance
 // on.
@@ -93,6 +104,14 @@ func (m *Manager) remember() error {
 	if err != nil {
 		return err
 	}
+	allocations, err := m.memory.Allocations()
+	if err != nil {
+		return err
+	}
+	remembered := map[api.AllocID]bool{}
+	for i := range allocations {
+		remembered[allocations[i].Assignment.ID] = true
+	}
 	plugins, _ := m.registry.All()
 	registered := map[dynamicplugins.Key]bool{}
 	for _, p := range plugins {
@@ -102,6 +121,14 @@ func (m *Manager) remember() error {
 	defer m.mu.Unlock()
 	for i := range known {
 		key := dynamicplugins.Key{ID: known[i].PluginID, AllocID: known[i].AllocID, Type: known[i].Status.Type}
+		if key.AllocID != "" && !remembered[key.AllocID] {
+			// It was forgotten: it is said once more that it is gone.
+			if err := m.memory.DeleteInstance(&known[i]); err != nil {
+				return err
+			}
+			m.facts.SetInstance(goneFact(key))
+			continue
+		}
 		m.told[key] = known[i].Status
 		if !registered[key] {
 			m.facts.SetInstance(goneFact(key))
@@ -142,8 +169,7 @@ func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplu
 	if old := m.instances[key]; old != nil && old.plugin == p {
 		return nil
 	}
-	ctx, stop := context.WithCancel(ctx)
-	i := newInstance(ctx, stop, p, m)
+	i := newInstance(ctx, p, m)
 	if last, known := m.told[key]; known {
 		i.believe(last)
 	}
@@ -156,11 +182,87 @@ func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplu
 func (m *Manager) gone(i *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if key := i.plugin.Key(); m.instances[key] == i {
+	key := i.plugin.Key()
+	m.draining[key]++
+	if m.instances[key] == i {
 		delete(m.instances, key)
 		m.facts.SetInstance(goneFact(key))
 		m.tell()
 	}
+}
+
+// drained notes that no call of an ended instance is on its way.
+func (m *Manager) drained(i *instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := i.plugin.Key()
+	if m.draining[key]--; m.draining[key] == 0 {
+		delete(m.draining, key)
+	}
+	m.tell()
+}
+
+// Drained returns when no call is on its way to an instance that was taken out
+// of the registry, or ctx ends.
+func (m *Manager) Drained(ctx context.Context, key dynamicplugins.Key) {
+	for {
+		m.mu.Lock()
+		changed, quiet := m.changed, m.instances[key] == nil && m.draining[key] == 0
+		m.mu.Unlock()
+		if quiet {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Instance is how a registered instance is, with a channel that is closed when
+// any instance comes, goes, or changes.
+func (m *Manager) Instance(key dynamicplugins.Key) (s api.InstanceStatus, changed <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := m.instances[key]; i != nil {
+		return i.status(), m.changed
+	}
+	return api.InstanceStatus{Type: key.Type, Reason: "it is not registered yet"}, m.changed
+}
+
+// stranger is the error of an allocation's instance that answers with another
+// driver's name than the others of its plugin on this node: volumes are one
+// driver's.
+func (m *Manager) stranger(i *instance, name string) error {
+	if i.plugin.AllocID == "" {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, other := range m.instances {
+		if key.ID != i.plugin.ID {
+			continue
+		}
+		s := other.status()
+		switch {
+		case s.Driver == "" || s.Driver == name:
+		case other == i:
+			return fmt.Errorf("it answers as driver %q, and was driver %q before: another program has taken its socket", name, s.Driver)
+		case s.Healthy:
+			return fmt.Errorf("it answers as driver %q, and plugin %s is driver %q on this node already, run by %s: "+
+				"give each driver a csi_plugin id of its own", name, key.ID, s.Driver, runner(key))
+		}
+	}
+	return nil
+}
+
+// runner is who runs an instance, in words.
+func runner(key dynamicplugins.Key) string {
+	if key.AllocID == "" {
+		return "the host"
+	}
+	return "allocation " + key.AllocID.Short()
 }
 
 func goneFact(key dynamicplugins.Key) api.InstanceFact {
@@ -229,21 +331,29 @@ func (m *Manager) node(id api.PluginID) (*instance, error) {
 	return m.find(id, func(s *api.InstanceStatus) bool { return s.ServesNode() }, "node")
 }
 
+// find is the newest healthy instance that serves: while a plugin is exchanged
+// there are two, and the older one is about to go.
 func (m *Manager) find(id api.PluginID, serves func(*api.InstanceStatus) bool, service string) (*instance, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	reason := "this node does not run it"
+	var found *instance
 	for key, i := range m.instances {
 		s := i.status()
 		switch {
 		case key.ID != id:
 		case s.Healthy && serves(&s):
-			return i, nil
+			if found == nil || i.plugin.Newer(found.plugin) {
+				found = i
+			}
 		case s.Healthy:
 			reason = "its instance here does not serve " + service + " calls"
 		default:
 			reason = "it is not healthy: " + s.Reason
 		}
+	}
+	if found != nil {
+		return found, nil
 	}
 	return nil, api.Errorf(api.CodeUnavailable, "plugin %s cannot be used: %s", id, reason)
 }

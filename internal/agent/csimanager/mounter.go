@@ -92,7 +92,7 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 	i := userOf(s, at)
 	if i < 0 {
 		i = len(s.Users)
-		s.Users = append(s.Users, localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: m.TargetPath(at.AllocID, at.Name)})
+		s.Users = append(s.Users, localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: m.TargetPath(at)})
 	}
 	user := &s.Users[i]
 	mounted, err := m.mounted(user.TargetPath)
@@ -110,7 +110,7 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 	if mounted {
 		// The plugin never said that this mount is what was asked for: it may be
 		// half done, or anything. Nobody uses it yet.
-		if err := m.unpublish(ctx, inst.client(), s.ExternalID, user.TargetPath); err != nil {
+		if err := m.unpublish(ctx, inst, s.ExternalID, user.TargetPath); err != nil {
 			return "", err
 		}
 	}
@@ -157,7 +157,7 @@ func (m *Mounter) staging(a *api.AttachmentAssignment) (s *localdb.Staging, reco
 	if s == nil {
 		return &localdb.Staging{
 			Namespace: at.Namespace, VolumeID: at.VolumeID, PluginID: at.PluginID,
-			ExternalID: a.ExternalID, StagingPath: m.stagingPath(at.Namespace, at.VolumeID), BootID: m.bootID,
+			ExternalID: a.ExternalID, StagingPath: m.stagingPath(at.PluginID, at.Namespace, at.VolumeID), BootID: m.bootID,
 		}, false, nil
 	}
 	if s.BootID != m.bootID {
@@ -217,7 +217,7 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	defer cancel()
 	err = by.client.NodeStage(ctx, csi.StageRequest{
 		ExternalID:     s.ExternalID,
-		StagingPath:    s.StagingPath,
+		StagingPath:    by.sees(s.StagingPath),
 		Capability:     s.Capability,
 		MountOptions:   a.StageOptions,
 		Context:        a.Context,
@@ -259,7 +259,7 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 	}
 	req := csi.PublishRequest{
 		ExternalID:     s.ExternalID,
-		TargetPath:     user.TargetPath,
+		TargetPath:     by.sees(user.TargetPath),
 		ReadOnly:       a.Attachment.ReadOnly,
 		Capability:     capabilityOf(a),
 		MountOptions:   a.Attachment.MountOptions,
@@ -267,7 +267,7 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 		PublishContext: a.PublishContext,
 	}
 	if s.Staged {
-		req.StagingPath = s.StagingPath
+		req.StagingPath = by.sees(s.StagingPath)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

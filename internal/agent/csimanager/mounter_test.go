@@ -62,7 +62,7 @@ func TestMountedAndUnmounted(t *testing.T) {
 			up, down = stagedUp, stagedDown
 		}
 		a := w.volume(wish{})
-		if target := w.mount(a); target != w.mounter.TargetPath("alloc-1", "data") {
+		if target := w.mount(a); target != w.target() {
 			w.t.Errorf("mounted at %s, want the target path", target)
 		}
 		w.wantMounts(a)
@@ -197,7 +197,7 @@ func TestPaths(t *testing.T) {
 			a.Attachment.AllocID = api.AllocID(strings.Repeat("0", 31) + "1")
 			a.Attachment.Name = string(id)
 			target := w.mount(a)
-			if filepath.Dir(target) != filepath.Join(w.root, "mount") || strings.ContainsAny(filepath.Base(target), "#&=? \n") {
+			if filepath.Dir(target) != filepath.Join(w.dir(), "mount") || strings.ContainsAny(filepath.Base(target), "#&=? \n") {
 				t.Errorf("volume %q is mounted at %q, want a plain name below the root", id, target)
 			}
 			if short := len(target) - len(w.root); short > 58 {
@@ -286,7 +286,7 @@ func TestTargetIsTaken(t *testing.T) {
 			t.Parallel()
 			inWorld(t, csitest.Options{Stage: true}, func(t testing.TB, w *world) {
 				a := w.volume(wish{})
-				tc.make(w, w.mounter.TargetPath("alloc-1", "data"))
+				tc.make(w, w.target())
 				_, err := w.mounter.Mount(t.Context(), a)
 				if tc.want != "" {
 					if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -314,7 +314,7 @@ func TestFullTargetIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	inWorld(t, csitest.Options{Stage: true}, func(t testing.TB, w *world) {
 		a := w.volume(wish{})
-		file := filepath.Join(w.mounter.TargetPath("alloc-1", "data"), "file")
+		file := filepath.Join(w.target(), "file")
 		writeFile(t, file, "data")
 		for range 2 {
 			_, err := w.mounter.Mount(t.Context(), a)

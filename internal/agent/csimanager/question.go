@@ -54,5 +54,6 @@ func (m *Mounter) Usage(ctx context.Context, ns api.NamespaceID, vol api.VolumeI
 	if status := inst.status(); !slices.Contains(status.NodeCapabilities, api.CapVolumeStats) {
 		return none, api.Errorf(api.CodeUnavailable, "plugin %s does not say: it lacks the capability %s", s.PluginID, api.CapVolumeStats)
 	}
+	r.StagingPath, r.VolumePath = inst.sees(r.StagingPath), inst.sees(r.VolumePath)
 	return inst.client().NodeStats(ctx, r)
 }

@@ -27,7 +27,7 @@ func (m *Mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) erro
 	if err != nil {
 		return err
 	}
-	target, user := m.TargetPath(at.AllocID, at.Name), userOf(s, at)
+	target, user := m.TargetPath(at), userOf(s, at)
 	published := user >= 0
 	if published {
 		target = s.Users[user].TargetPath
@@ -89,7 +89,7 @@ func (m *Mounter) undo(ctx context.Context, s *localdb.Staging, published, stage
 		return &StepError{Step: "wait for plugin", Message: err.Error()}
 	}
 	if published {
-		if err := m.unpublish(ctx, inst.client(), s.ExternalID, target); err != nil {
+		if err := m.unpublish(ctx, inst, s.ExternalID, target); err != nil {
 			return err
 		}
 	}
@@ -97,25 +97,25 @@ func (m *Mounter) undo(ctx context.Context, s *localdb.Staging, published, stage
 		return nil
 	}
 	if !s.Called {
-		if err := m.publishedElsewhere(s.StagingPath); err != nil {
+		if err := m.publishedElsewhere(s); err != nil {
 			return err
 		}
 	}
-	return m.unstage(ctx, inst.client(), s.ExternalID, s.StagingPath)
+	return m.unstage(ctx, inst, s.ExternalID, s.StagingPath)
 }
 
 // publishedElsewhere is an error if the kernel still shows at another target
 // what is staged. It is asked where the record is lost that would tell who else
 // uses the volume: they go first (CSI spec, NodeUnstageVolume).
-func (m *Mounter) publishedElsewhere(staging string) error {
-	staged, mounted, err := m.table.At(staging)
+func (m *Mounter) publishedElsewhere(s *localdb.Staging) error {
+	staged, mounted, err := m.table.At(s.StagingPath)
 	if err != nil {
 		return &StepError{Step: "look at the mount table", Message: err.Error()}
 	}
 	if !mounted {
 		return nil
 	}
-	targets, err := m.table.Under(m.targets())
+	targets, err := m.table.Under(m.targets(s.PluginID))
 	if err != nil {
 		return &StepError{Step: "look at the mount table", Message: err.Error()}
 	}
@@ -141,18 +141,18 @@ func (m *Mounter) present(path string) (bool, error) {
 }
 
 // unpublish calls NodeUnpublishVolume and looks whether the mount is gone.
-func (m *Mounter) unpublish(ctx context.Context, client *csi.Client, external, target string) error {
+func (m *Mounter) unpublish(ctx context.Context, inst *instance, external, target string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := client.NodeUnpublish(ctx, csi.UnpublishRequest{ExternalID: external, TargetPath: target})
+	err := inst.client().NodeUnpublish(ctx, csi.UnpublishRequest{ExternalID: external, TargetPath: inst.sees(target)})
 	return m.undone("NodeUnpublishVolume", target, err)
 }
 
 // unstage calls NodeUnstageVolume and looks whether the mount is gone.
-func (m *Mounter) unstage(ctx context.Context, client *csi.Client, external, staging string) error {
+func (m *Mounter) unstage(ctx context.Context, inst *instance, external, staging string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := client.NodeUnstage(ctx, csi.UnstageRequest{ExternalID: external, StagingPath: staging})
+	err := inst.client().NodeUnstage(ctx, csi.UnstageRequest{ExternalID: external, StagingPath: inst.sees(staging)})
 	return m.undone("NodeUnstageVolume", staging, err)
 }
 

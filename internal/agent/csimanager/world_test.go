@@ -118,6 +118,15 @@ func newLedger() *ledger {
 	return &ledger{stagings: map[string][]byte{}, instances: map[string][]byte{}}
 }
 
+func (*ledger) Allocations() ([]localdb.Allocation, error) { return nil, nil }
+
+func (l *ledger) DeleteInstance(i *localdb.Instance) error {
+	return l.write(func() error {
+		delete(l.instances, string(i.PluginID)+"\x00"+string(i.AllocID))
+		return nil
+	})
+}
+
 func (l *ledger) Staging(ns api.NamespaceID, vol api.VolumeID) (*localdb.Staging, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -425,7 +434,7 @@ func (w *world) wantMounts(users ...*api.AttachmentAssignment) {
 	w.t.Helper()
 	wanted := []string{}
 	for _, a := range users {
-		wanted = append(wanted, w.mounter.TargetPath(a.Attachment.AllocID, a.Attachment.Name))
+		wanted = append(wanted, w.mounter.TargetPath(&a.Attachment))
 	}
 	slices.Sort(wanted)
 	kernel := w.mountsBelow("mount")
@@ -445,9 +454,17 @@ func (w *world) wantMounts(users ...*api.AttachmentAssignment) {
 	w.wantNoViolations()
 }
 
+// target is where the request data of alloc-1 is mounted.
+func (w *world) target() string {
+	return w.mounter.TargetPath(&api.Attachment{PluginID: plugin, AllocID: "alloc-1", Name: "data"})
+}
+
+// dir is where the plugin's volumes are.
+func (w *world) dir() string { return csimanager.PluginDir(w.root, plugin) }
+
 func (w *world) mountsBelow(dir string) []string {
 	w.t.Helper()
-	rows, err := w.table.Under(filepath.Join(w.root, dir))
+	rows, err := w.table.Under(filepath.Join(w.dir(), dir))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -488,7 +505,7 @@ func (w *world) wantNothing() {
 		}
 	}
 	for _, dir := range []string{"stage", "mount"} {
-		left, err := os.ReadDir(filepath.Join(w.root, dir))
+		left, err := os.ReadDir(filepath.Join(w.dir(), dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.t.Error(err)
 		}

@@ -17,14 +17,18 @@ import (
 type command struct {
 	path string
 	args []string
+	// privileged is exec's alone.
+	privileged bool
 }
 
 // parseCommand reads a task's config and notes its problems.
-func parseCommand(p *api.Problems, config map[string]any) command {
+func parseCommand(p *api.Problems, config map[string]any, known ...string) command {
 	var c command
+	known = append([]string{"command", "args"}, known...)
 	for _, k := range slices.Sorted(maps.Keys(config)) {
-		if k != "command" && k != "args" {
-			p.Add("config."+k, "is not known", "this driver takes command and args")
+		if !slices.Contains(known, k) {
+			last := len(known) - 1
+			p.Add("config."+k, "is not known", "this driver takes "+strings.Join(known[:last], ", ")+" and "+known[last])
 		}
 	}
 	const mend = `write command = "/usr/bin/program", or a name that is found in PATH`

@@ -108,11 +108,26 @@ func (e *Exec) Check(task api.Task) error {
 	return p.Err("the task")
 }
 
+// keyPrivileged in a task's config asks for all that root may do on the host,
+// in a root file system of the task's own.
+const keyPrivileged = "privileged"
+
 // inspect reads what to run, and as whom. Commands of a job are strangers on
 // this machine, so without another word they are nobody.
 func (e *Exec) inspect(p *api.Problems, task api.Task) (command, account) {
-	cmd := parseCommand(p, task.Config)
-	if task.User == "" {
+	cmd := parseCommand(p, task.Config, keyPrivileged)
+	switch v := task.Config[keyPrivileged].(type) {
+	case nil:
+	case bool:
+		cmd.privileged = v
+	default:
+		p.Addf("config."+keyPrivileged, "write true or false", "is %v", v)
+	}
+	switch {
+	case task.User != "":
+	case cmd.privileged:
+		return cmd, self()
+	default:
 		return cmd, nobody()
 	}
 	who, err := lookUpAccount(task.User)
@@ -159,6 +174,6 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 		Env: environment(spec.Env, "/local", who.name), Cwd: "/local", User: &who.User,
 		Stdout: logPath(spec, api.LogStdout), Stderr: logPath(spec, api.LogStderr),
 		Limits: limits(spec.Task.Resources),
-		Root:   layout.root(),
+		Root:   layout.root(), Privileged: cmd.privileged,
 	}, nil
 }

@@ -141,9 +141,23 @@ func (l *layout) add(p *api.Problems, mounts []Mount) {
 			p.Add(path, message, mend)
 			continue
 		}
-		l.binds = append(l.binds, executor.Bind{Source: m.Source, Destination: m.Destination, ReadOnly: m.ReadOnly})
+		l.binds = append(l.binds, executor.Bind{
+			Source: m.Source, Destination: m.Destination, ReadOnly: m.ReadOnly, Trusted: m.Trusted, Propagation: propagation(m.Propagation),
+		})
 	}
 	l.sort()
+}
+
+// propagation is a mount's in the kernel's words.
+func propagation(p Propagation) executor.Propagation {
+	switch p {
+	case PropagationHostToTask:
+		return executor.PropagationSlave
+	case PropagationBidirectional:
+		return executor.PropagationShared
+	case PropagationPrivate:
+	}
+	return executor.PropagationPrivate
 }
 
 // obstacle says why a volume cannot be mounted there, or "".

@@ -11,6 +11,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi"
@@ -27,6 +28,19 @@ type Plugin struct {
 	// AllowUnmounted accepts that the driver publishes a volume without a
 	// mount at the target path.
 	AllowUnmounted bool
+	// HostDir is where the plugin's volumes are on the host, and Dir where the
+	// driver finds them; both are empty if that is the same.
+	HostDir, Dir string
+	// Since is when the driver was started; zero if nobody knows.
+	Since time.Time
+}
+
+// Newer reports whether the plugin's driver was started after another's.
+func (p *Plugin) Newer(than *Plugin) bool {
+	if !p.Since.Equal(than.Since) {
+		return p.Since.After(than.Since)
+	}
+	return p.AllocID > than.AllocID
 }
 
 // Key tells instances on a node apart. A driver may be two programs, one for

@@ -22,5 +22,12 @@ func (db *DB) PutInstance(i *Instance) error {
 	})
 }
 
+// DeleteInstance forgets an instance.
+func (db *DB) DeleteInstance(i *Instance) error {
+	return db.write("forget instance of plugin "+string(i.PluginID), func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucketInstances)).Delete([]byte(string(i.PluginID) + "\x00" + string(i.AllocID) + "\x00" + string(i.Status.Type)))
+	})
+}
+
 // Instances reads all instances.
 func (db *DB) Instances() ([]Instance, error) { return all[Instance](db, bucketInstances) }

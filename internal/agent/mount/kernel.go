@@ -81,6 +81,7 @@ func Parse(r io.Reader) (List, error) {
 			Source:    info.Source,
 			FSType:    info.FSType,
 			ReadOnly:  has(info.Options, "ro") || has(info.VFSOptions, "ro"),
+			Shared:    strings.Contains(info.Optional, "shared:"),
 			Options:   strings.Split(info.Options, ","),
 			FSOptions: strings.Split(info.VFSOptions, ","),
 		}

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"cmp"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -19,6 +20,13 @@ type Table interface {
 	// Unmount takes the topmost mount at path away. If nothing is mounted there
 	// it answers nil. A mount in use stays, and the error is a *BusyError.
 	Unmount(path string) error
+	// Share makes dir, which must be there, one on which the mounts of this and of
+	// other mount namespaces show in each other. Where it is none yet, dir is
+	// bound to itself.
+	Share(dir string) error
+	// Unshare takes away what Share has mounted, if nothing is mounted below dir;
+	// else it stays.
+	Unshare(dir string) error
 }
 
 // Mount is one row of the table (proc_pid_mountinfo(5)).
@@ -38,6 +46,9 @@ type Mount struct {
 	FSType  string
 	// ReadOnly: the mount or its whole file system refuses writes.
 	ReadOnly bool
+	// Shared: what is mounted below shows in the peers of the mount, and what is
+	// mounted there shows here (mount_namespaces(7)).
+	Shared bool
 	// Options are the mount's own, FSOptions those of the file system, which
 	// all of its mounts share.
 	Options   []string
@@ -85,6 +96,17 @@ func (l List) At(path string) (Mount, bool) {
 		}
 	}
 	return top, found && top.Path == path
+}
+
+// Covering is the mount that a path is on. ok is false if the list lacks even
+// the root.
+func (l List) Covering(path string) (m Mount, ok bool) {
+	for {
+		if m, ok = l.At(path); ok || path == "/" {
+			return m, ok
+		}
+		path = filepath.Dir(path)
+	}
 }
 
 // Under is the rows at or below dir, absolute and free of symbolic links, in

@@ -28,11 +28,11 @@ func TestParse(t *testing.T) {
 			ID: 22, Parent: 27, Device: "0:21", Root: "/", Path: "/proc", Source: "proc", FSType: "proc",
 			Options: []string{"rw", "relatime"}, FSOptions: []string{"rw"},
 		}, {
-			ID: 27, Parent: 1, Device: "254:0", Root: "/", Path: "/", Source: "/dev/vda", FSType: "ext4",
+			ID: 27, Parent: 1, Device: "254:0", Root: "/", Path: "/", Source: "/dev/vda", FSType: "ext4", Shared: true,
 			Options: []string{"rw", "relatime"}, FSOptions: []string{"rw", "errors=remount-ro"},
 		}, {
 			ID: 40, Parent: 27, Device: "7:1", Root: "/", Path: "/var/lib/berth/a b", Source: "/dev/loop1", FSType: "ext4",
-			ReadOnly: true, Options: []string{"rw", "nosuid"}, FSOptions: []string{"ro", "discard"},
+			ReadOnly: true, Shared: true, Options: []string{"rw", "nosuid"}, FSOptions: []string{"ro", "discard"},
 		}, {
 			ID: 41, Parent: 27, Device: "254:0", Root: "/data", Deleted: true, Path: "/mnt/gone", Source: "/dev/vda",
 			FSType: "ext4", Options: []string{"rw"}, FSOptions: []string{"rw"},

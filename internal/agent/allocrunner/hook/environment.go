@@ -8,18 +8,21 @@ import (
 	"strconv"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/driver"
 )
 
 // spec is what the driver needs to run a task. An error is the job's.
-func (t *Tasks) spec(a *api.AllocAssignment, task api.Task, allocDir string, mounts map[string]string) (driver.Spec, error) {
-	env := t.environment(a, &task, mounts)
+func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task) (driver.Spec, error) {
+	mounts := s.Mounts()
+	place, plugin := s.Plugin(task.Name)
+	env := t.environment(a, &task, mounts, place)
 	files, err := t.render(task.Templates, env)
 	if err != nil {
 		return driver.Spec{}, err
 	}
 	task.Config = t.expandConfig(task.Config, env)
-	spec := driver.Spec{Task: task, Dir: TaskDir(allocDir, task.Name), Files: files, Env: env}
+	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), Files: files, Env: env}
 	for _, m := range task.VolumeMounts {
 		readOnly := m.ReadOnly
 		for i := range a.Attachments {
@@ -29,12 +32,27 @@ func (t *Tasks) spec(a *api.AllocAssignment, task api.Task, allocDir string, mou
 		}
 		spec.Mounts = append(spec.Mounts, driver.Mount{Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly})
 	}
+	if plugin && place.Mounted {
+		spec.Mounts = append(spec.Mounts, pluginMounts(task.CSIPlugin, place)...)
+	}
 	return spec, nil
+}
+
+// pluginMounts are the directories of a task that is a plugin. What it mounts
+// below its base directory shows on the host, and the other way round.
+func pluginMounts(c *api.CSIPlugin, place allocrunner.PluginPlace) []driver.Mount {
+	mounts := []driver.Mount{{Source: place.HostSocketDir, Destination: place.SocketDir, Trusted: true}}
+	if c.Type != api.InstanceController {
+		mounts = append(mounts, driver.Mount{
+			Source: place.HostBaseDir, Destination: place.BaseDir, Trusted: true, Propagation: driver.PropagationBidirectional,
+		})
+	}
+	return mounts
 }
 
 // environment is what a task finds: who it is, where its volumes are, and the
 // job's own variables, which may refer to the others.
-func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[string]string) map[string]string {
+func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[string]string, place allocrunner.PluginPlace) map[string]string {
 	alloc := a.Allocation
 	env := map[string]string{
 		"BERTH_ALLOC_ID":    string(alloc.ID),
@@ -71,6 +89,10 @@ func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[s
 		for k, v := range meta {
 			env["BERTH_META_"+k] = v
 		}
+	}
+	if task.CSIPlugin != nil {
+		env["CSI_ENDPOINT"] = place.Endpoint()
+		env["BERTH_CSI_DIR"] = place.BaseDir
 	}
 	known := maps.Clone(env)
 	for _, k := range slices.Sorted(maps.Keys(task.Env)) {

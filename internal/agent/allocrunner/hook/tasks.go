@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"time"
 
@@ -73,6 +74,11 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 			return fmt.Errorf("look at task %s: %w", task.Name, err)
 		}
 	}
+	if status.State == driver.StateRunning {
+		if status, err = t.fail(ctx, s, a, task, status, was.Restarts); err != nil {
+			return err
+		}
+	}
 	switch {
 	case status.State == driver.StateRunning:
 		s.SetTask(task.Name, seen(was, status, TaskDir(s.Dir, task.Name)))
@@ -85,6 +91,25 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		return nil
 	}
 	return t.start(ctx, s, a, task)
+}
+
+// fail stops a run that another hook has found to be of no use. How it ended is
+// judged like any other end.
+func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task, running driver.Status, run int) (driver.Status, error) {
+	reason := s.Failing(task.Name, run)
+	if reason == "" {
+		return running, nil
+	}
+	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
+	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
+		return running, fmt.Errorf("stop task %s: %w", task.Name, err)
+	}
+	ended, err := d.Status(ctx, id)
+	if err != nil {
+		return running, fmt.Errorf("look at task %s: %w", task.Name, err)
+	}
+	ended.Reason = reason
+	return ended, nil
 }
 
 // decide records what comes of a task's end before it comes: a power cut must
@@ -101,13 +126,19 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 	if err := t.endLast(ctx, s, a, task); err != nil {
 		return err
 	}
-	spec, err := t.spec(a, *task, s.Dir, s.Mounts())
+	spec, err := t.spec(s, a, *task)
 	if err != nil {
 		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
 	}
 	spec.ID = runID(a, task.Name, was.Restarts)
 	if err := admit(ctx, d, &spec); err != nil {
 		return err
+	}
+	if place, ok := s.Plugin(task.Name); ok {
+		// An earlier run left its socket, and many drivers do not take it over.
+		if err := os.Remove(place.HostSocket()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the socket of task %s: %w", task.Name, err)
+		}
 	}
 	if err := d.Start(ctx, spec); err != nil {
 		if api.CodeOf(err) == api.CodeInvalid {

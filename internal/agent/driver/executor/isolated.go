@@ -113,11 +113,14 @@ func (t *isolated) wait() (ending, error) {
 
 // containerConfig is the container in libcontainer's words.
 func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
-	mounts, extra, err := rootMounts(spec.Root, dir)
+	mounts, extra, err := rootMounts(spec, dir)
 	if err != nil {
 		return nil, err
 	}
 	nodes := append(deviceNodes(), extra...)
+	if spec.Privileged {
+		nodes = allDevices()
+	}
 	rules := make([]*devices.Rule, len(nodes))
 	for i, n := range nodes {
 		rules[i] = &n.Rule
@@ -128,12 +131,10 @@ func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
 	}
 	resources := spec.Limits.Resources()
 	resources.Devices = rules
-	return &configs.Config{
-		Rootfs:     dir.path(rootName),
-		Readonlyfs: true,
-		// What the host mounts and unmounts later stays on the host, and what
-		// is mounted inside stays inside.
-		RootPropagation: unix.MS_PRIVATE | unix.MS_REC,
+	config := &configs.Config{
+		Rootfs:          dir.path(rootName),
+		Readonlyfs:      true,
+		RootPropagation: rootPropagation(spec.Root),
 		Namespaces:      namespaces,
 		Mounts:          mounts,
 		Devices:         nodes,
@@ -142,7 +143,30 @@ func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
 		NoNewPrivileges: true,
 		MaskPaths:       maskedPaths(),
 		ReadonlyPaths:   readOnlyPaths(),
-	}, nil
+	}
+	if spec.Privileged {
+		privilege(config)
+	}
+	return config, nil
+}
+
+// rootPropagation is how the task's mounts hang together with the host's.
+// Without a bind that wants it, what the host mounts and unmounts later stays
+// on the host, and what is mounted inside stays inside.
+func rootPropagation(root *Root) int {
+	flags := unix.MS_PRIVATE | unix.MS_REC
+	for _, b := range root.Binds {
+		switch b.Propagation {
+		case PropagationShared:
+			// Binds begin as peers of the host's mounts, and each is then made what it
+			// is to be.
+			return unix.MS_SHARED
+		case PropagationSlave:
+			flags = unix.MS_SLAVE | unix.MS_REC
+		case PropagationPrivate:
+		}
+	}
+	return flags
 }
 
 // deviceNodes are the devices of every task: the harmless ones, and terminals.
@@ -190,7 +214,8 @@ func readOnlyPaths() []string {
 
 // rootMounts fills a root file system. It also answers the block devices that
 // are bound into it, which the task must be allowed to use.
-func rootMounts(root *Root, dir runDir) ([]*configs.Mount, []*devices.Device, error) {
+func rootMounts(spec Spec, dir runDir) ([]*configs.Mount, []*devices.Device, error) {
+	root := spec.Root
 	const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	mounts := []*configs.Mount{
 		{Source: "proc", Destination: "/proc", Device: "proc", Flags: quiet},
@@ -204,6 +229,9 @@ func rootMounts(root *Root, dir runDir) ([]*configs.Mount, []*devices.Device, er
 		// of all memory.
 		{Source: "shm", Destination: "/dev/shm", Device: "tmpfs", Flags: quiet, Data: "mode=1777"},
 		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: quiet},
+	}
+	if spec.Privileged {
+		mounts = privilegedMounts()
 	}
 	if err := os.Mkdir(dir.path(rootName), 0o755); err != nil {
 		return nil, nil, fmt.Errorf("make root: %w", err)
@@ -245,6 +273,15 @@ func bindMount(b Bind) (*configs.Mount, *devices.Device, error) {
 	m := &configs.Mount{
 		Source: b.Source, Destination: b.Destination, Device: "bind", Flags: flags,
 		PropagationFlags: []int{unix.MS_PRIVATE},
+	}
+	switch b.Propagation {
+	case PropagationShared:
+		m.Flags |= unix.MS_REC
+		m.PropagationFlags = []int{unix.MS_SHARED | unix.MS_REC}
+	case PropagationSlave:
+		m.Flags |= unix.MS_REC
+		m.PropagationFlags = []int{unix.MS_SLAVE | unix.MS_REC}
+	case PropagationPrivate:
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFBLK {
 		return m, blockRule(st.Rdev, flags&unix.MS_RDONLY != 0), nil

@@ -28,6 +28,9 @@ type Spec struct {
 	// Root is the file system of an isolated task, nil for one that runs
 	// directly on the host.
 	Root *Root `json:"root,omitempty"`
+	// Privileged: an isolated task has the supervisor's own capabilities, and all
+	// of the host's devices.
+	Privileged bool `json:"privileged,omitempty"`
 	// Cgroup holds every process of the task. Tasks sets it; it stays empty
 	// where there are no cgroups to use.
 	Cgroup string `json:"cgroup,omitempty"`
@@ -61,7 +64,20 @@ type Bind struct {
 	// Trusted binds keep set-uid programs and device files working; they come
 	// from the host's own system, not from a volume or from a task.
 	Trusted bool `json:"trusted,omitempty"`
+	// Propagation says who sees what is mounted below later. A bind that is not
+	// private holds also what is mounted below already.
+	Propagation Propagation `json:"propagation,omitempty"`
 }
+
+// Propagation is how mount events go between the host and a task.
+type Propagation string
+
+// The propagations: none, from the host to the task, and both ways.
+const (
+	PropagationPrivate Propagation = ""
+	PropagationSlave   Propagation = "slave"
+	PropagationShared  Propagation = "shared"
+)
 
 // State is where a task is.
 type State string

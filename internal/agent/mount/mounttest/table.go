@@ -93,6 +93,12 @@ func (t *Table) Under(dir string) ([]mount.Mount, error) {
 	return list.Under(dir), nil
 }
 
+// Share does nothing: there is one namespace, in which all mounts show.
+func (*Table) Share(string) error { return nil }
+
+// Unshare does nothing either.
+func (*Table) Unshare(string) error { return nil }
+
 // Unmount takes the topmost mount at path away.
 func (t *Table) Unmount(path string) error {
 	path, err := clean(path)
