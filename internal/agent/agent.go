@@ -84,6 +84,8 @@ type Agent struct {
 	manager     *csimanager.Manager
 	executor    *operation.Executor
 	allocations *allocations
+	plugins     *hook.Plugins
+	restored    []localdb.Allocation // may run plugins
 	streams     *stream.Carrier
 	link        *assignment.Link
 }
@@ -175,7 +177,7 @@ func (a *Agent) wire() (err error) {
 		Sockets: filepath.Join(cfg.DataDir, "sock"), Sharer: cfg.Table, Drivers: drivers,
 		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
 	})
-	plugins := hook.NewPlugins(sockets, a.registry, a.manager)
+	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),
@@ -184,7 +186,7 @@ func (a *Agent) wire() (err error) {
 			hook.NewVolumes(mounter, a.facts),
 			sockets,
 			hook.NewTasks(drivers, api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: found}}),
-			plugins,
+			a.plugins,
 		},
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
@@ -203,10 +205,8 @@ func (a *Agent) wire() (err error) {
 		return err
 	}
 	rebooted := a.node.BootID != cfg.BootID
-	for i := range records {
-		if !rebooted {
-			plugins.Restore(context.Background(), &records[i])
-		}
+	if !rebooted {
+		a.restored = records
 	}
 	a.allocations.restore(records, rebooted)
 	return nil
@@ -224,6 +224,10 @@ func (a *Agent) Close() error { return a.db.Close() }
 // Run runs the agent until ctx ends. What was restored goes on at once; the
 // node registers when its plugins have answered, or the wait for them is over.
 func (a *Agent) Run(ctx context.Context) error {
+	for i := range a.restored {
+		a.plugins.Restore(ctx, &a.restored[i])
+	}
+	a.restored = nil
 	err := supervise.Run(ctx, a.log, supervise.Policy{},
 		supervise.Task{Name: "plugins", Run: a.manager.Run},
 		supervise.Task{Name: "operations", Run: a.executor.Run},

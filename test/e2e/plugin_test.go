@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/berth-dev/berth/api"
@@ -72,12 +73,7 @@ func (j asJob) other(t *testing.T, b *host.Berth) string {
 	return j.file("ln -s " + sockets[0] + " $${CSI_ENDPOINT#unix://}; exec sleep 1000")
 }
 
-// driverPID is the process of a plugin job's task.
-func driverPID(t *testing.T, b *host.Berth, job string) int {
-	t.Helper()
-	return runningTask(t, b, job, "driver").PID
-}
-
+// runningTask is how a task is that runs.
 func runningTask(t *testing.T, b *host.Berth, job, task string) (is api.TaskStatus) {
 	t.Helper()
 	b.Eventually("task "+task+" of job "+job+" runs", limit, func() error {
@@ -139,4 +135,150 @@ func TestPluginJob(t *testing.T) {
 			}
 		})
 	}
+}
+
+// local is the job's file with Berth's own driver, which remembers its volumes.
+func (j asJob) local(b *host.Berth) string {
+	root := filepath.Join(filepath.Dir(b.DataDir), "local")
+	return strings.ReplaceAll(j.file(fmt.Sprintf("exec %s plugin local --node-id $BERTH_NODE_ID --root %s", b.Binary(), root)), `"mock"`, `"disk"`)
+}
+
+const diskVolume = `
+id        = "pg"
+type      = "csi"
+plugin_id = "disk"
+capability {
+  access_mode     = "single-node-writer"
+  attachment_mode = "file-system"
+}
+capacity_min = "64MiB"
+`
+
+// TestPluginJob_Killed kills the driver with SIGKILL while a volume is in use,
+// and the agent with it: the consumer goes on, the driver is started again by
+// its policy, the next agent finds all as it was, and in the end the volume is
+// unpublished.
+func TestPluginJob_Killed(t *testing.T) {
+	t.Parallel()
+	for name, killAgent := range map[string]bool{"Driver": false, "DriverAndAgent": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := host.Start(t, host.Options{})
+			j := asJob{"raw_exec", "disk", "monolith"}
+			b.Apply(j.local(b))
+			b.Apply(diskVolume)
+			b.Apply(jobFile)
+			writer, plugin := runningTask(t, b, "db", "writer"), runningTask(t, b, "disk", "driver")
+			if killAgent {
+				b.Kill()
+			}
+			if err := syscall.Kill(plugin.PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if killAgent {
+				b.Resume()
+			}
+			b.Eventually("the driver runs again", limit, func() error {
+				is := runningTask(t, b, "disk", "driver")
+				if is.PID == plugin.PID || is.Restarts != 1 {
+					return fmt.Errorf("task: %+v", is)
+				}
+				return nil
+			})
+			if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID || is.Restarts != 0 {
+				t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
+			}
+			b.Run("job", "stop", "db")
+			b.Run("volume", "delete", "pg")
+			b.Run("job", "stop", "disk")
+		})
+	}
+}
+
+// TestPluginJob_AgentRestarts kills the agent alone: the next one knows the
+// plugin at once, and neither task notices.
+func TestPluginJob_AgentRestarts(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	b.Apply(asJob{"raw_exec", "disk", "monolith"}.local(b))
+	b.Apply(diskVolume)
+	b.Apply(jobFile)
+	writer, plugin := runningTask(t, b, "db", "writer"), runningTask(t, b, "disk", "driver")
+	b.Kill()
+	b.Resume()
+	for _, task := range []struct {
+		job, name string
+		was       api.TaskStatus
+	}{{"db", "writer", writer}, {"disk", "driver", plugin}} {
+		if is := runningTask(t, b, task.job, task.name); is.PID != task.was.PID || is.Restarts != 0 {
+			t.Errorf("task %s was %+v, and is %+v", task.name, task.was, is)
+		}
+	}
+	var p api.Plugin
+	b.JSON(&p, "plugin", "status", "disk")
+	if len(p.Instances) != 1 || p.NodesHealthy != 1 {
+		t.Errorf("plugin: %+v", p)
+	}
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "disk")
+}
+
+// TestPluginJob_StoppedTooSoon stops the plugin's job while a volume is in use.
+// Who unpublishes waits for it, says so, and goes on when the job is back; and
+// volumes of another plugin do not wait with it.
+func TestPluginJob_StoppedTooSoon(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	plugin := asJob{"raw_exec", "disk", "monolith"}.local(b)
+	b.Apply(plugin)
+	b.Apply(diskVolume)
+	b.Apply(jobFile)
+	other := strings.NewReplacer(`"pg"`, `"pg2"`, `"db"`, `"db2"`, `"disk"`, `"local"`)
+	b.Apply(other.Replace(diskVolume))
+	b.Apply(other.Replace(jobFile))
+	b.Run("job", "stop", "disk")
+	b.Run("job", "stop", "db", "--detach")
+	b.Eventually("explain says what the volume waits for", limit, func() error {
+		out := b.Run("volume", "explain", "pg")
+		if !strings.Contains(out, "plugin disk cannot be used: this node does not run it") {
+			return fmt.Errorf("explain: %s", out)
+		}
+		return nil
+	})
+	b.Run("job", "stop", "db2")
+	b.Run("volume", "delete", "pg2")
+	b.Apply(plugin)
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "disk")
+}
+
+// TestPluginJob_NeverHealthy runs a program that serves nothing: it is started
+// again by its policy, and the reasons can be read.
+func TestPluginJob_NeverHealthy(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	file := asJob{"raw_exec", "mute", "monolith"}.file("exec sleep 1000")
+	b.Apply(strings.ReplaceAll(file, `"10s"`, `"1s"`), "--detach")
+	b.Eventually("the task is started again", limit, func() error {
+		is := runningTask(t, b, "mute", "driver")
+		if is.Restarts < 2 || !strings.Contains(is.Last.Reason, "plugin mock did not become healthy within 1s") {
+			return fmt.Errorf("task: %+v", is)
+		}
+		return nil
+	})
+	out := b.Run("job", "status", "mute")
+	if !strings.Contains(out, "plugin mock is not healthy") {
+		t.Errorf("job status: %s", out)
+	}
+	b.Apply(volumeFile, "--detach")
+	b.Eventually("the volume says what it waits for", limit, func() error {
+		if out := b.Run("volume", "explain", "pg"); !strings.Contains(out, "mock") || !strings.Contains(out, "never been healthy") {
+			return fmt.Errorf("explain: %s", out)
+		}
+		return nil
+	})
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "mute")
 }

@@ -87,6 +87,9 @@ func Start(tb testing.TB, opts Options) *Berth {
 	return b
 }
 
+// Binary is the program that runs.
+func (b *Berth) Binary() string { return b.binary }
+
 // Binary is the berth binary: BERTH_BINARY, or one that is built for the tests.
 func Binary(tb testing.TB) string {
 	tb.Helper()

@@ -83,7 +83,7 @@ func Install(tb testing.TB, program string) string {
 		tb.Fatal(err)
 	}
 	path := filepath.Join(dir, filepath.Base(program))
-	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, content, 0o755)); err != nil { //nolint:gosec // it is to be run
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(path, content, 0o755)); err != nil {
 		tb.Fatal(err)
 	}
 	return path

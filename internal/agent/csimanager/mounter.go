@@ -19,8 +19,9 @@ import (
 // Bounds of what the mounter waits for.
 const (
 	// pluginWait is how long a step waits for its plugin to be there: after a
-	// restart it may not be there yet.
-	pluginWait = 10 * time.Second
+	// restart it may not be there yet. Every instance that becomes healthy has
+	// what failed for want of it tried again, so that the wait may be short.
+	pluginWait = 2 * time.Second
 	// secretsWait is how long the servers may take to answer with secrets.
 	secretsWait = 10 * time.Second
 	// callTimeout bounds one call.

@@ -74,10 +74,11 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 			return fmt.Errorf("look at task %s: %w", task.Name, err)
 		}
 	}
-	if status.State == driver.StateRunning {
-		if status, err = t.fail(ctx, s, a, task, status, was.Restarts); err != nil {
+	if reason := s.Failing(task.Name, was.Restarts); reason != "" && status.State == driver.StateRunning {
+		if status, err = t.fail(ctx, a, task, was.Restarts); err != nil {
 			return err
 		}
+		status.Reason = reason
 	}
 	switch {
 	case status.State == driver.StateRunning:
@@ -95,20 +96,15 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 
 // fail stops a run that another hook has found to be of no use. How it ended is
 // judged like any other end.
-func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task, running driver.Status, run int) (driver.Status, error) {
-	reason := s.Failing(task.Name, run)
-	if reason == "" {
-		return running, nil
-	}
+func (t *Tasks) fail(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int) (driver.Status, error) {
 	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
 	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
-		return running, fmt.Errorf("stop task %s: %w", task.Name, err)
+		return driver.Status{}, fmt.Errorf("stop task %s: %w", task.Name, err)
 	}
 	ended, err := d.Status(ctx, id)
 	if err != nil {
-		return running, fmt.Errorf("look at task %s: %w", task.Name, err)
+		return ended, fmt.Errorf("look at task %s: %w", task.Name, err)
 	}
-	ended.Reason = reason
 	return ended, nil
 }
 
@@ -309,7 +305,8 @@ func (t *Tasks) endLast(ctx context.Context, s *allocrunner.Step, a *api.AllocAs
 	}
 	return t.endRun(ctx, a, task, run, func(status driver.Status) error {
 		now, ended := s.Tasks()[task.Name], seen(api.TaskStatus{}, status, "")
-		if status.State != driver.StateEnded || now.Last == ended.End() {
+		noted := now.Last.Ended.Equal(ended.Ended) // and may say more than the driver knows
+		if status.State != driver.StateEnded || noted {
 			return nil
 		}
 		now.Last = ended.End()
