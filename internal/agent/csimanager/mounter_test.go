@@ -538,6 +538,12 @@ func (w *world) killAndNotice() {
 	time.Sleep(35 * time.Second)
 }
 
+// startAndNotice starts the driver again. It is looked at within 5 seconds.
+func (w *world) startAndNotice() {
+	w.kill = w.driver.Start(w.t)
+	time.Sleep(6 * time.Second)
+}
+
 // TestPluginAway mounts and unmounts while the plugin is not there, or comes
 // back in time.
 func TestPluginAway(t *testing.T) {
@@ -552,8 +558,7 @@ func TestPluginAway(t *testing.T) {
 			if took := time.Since(began); took != 2*time.Second {
 				w.t.Errorf("waiting for the plugin took %s", took)
 			}
-			w.kill = w.driver.Start(w.t)
-			time.Sleep(4 * time.Second) // it is looked at again within 5 seconds
+			w.startAndNotice()
 			if err := what(); err != nil {
 				w.t.Errorf("with a plugin that comes back: %v", err)
 			}
