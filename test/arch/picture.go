@@ -134,7 +134,8 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "test/cli", Role: Tests, Columns: Every},
 		{Path: "test/simulation", Role: Tests, Columns: Every},
 		// These know the binary from the outside, as its users do.
-		{Path: "test/host", Role: Support, Columns: People},
+		// Whether a node keeps its books, its local database tells.
+		{Path: "test/host", Role: Support, Columns: People | Nodes},
 		{Path: "test/integration", Role: Tests, Columns: People},
 		{Path: "test/e2e", Role: Tests, Columns: People},
 		{Path: "test/e2e/mockdriver", Role: Apart},

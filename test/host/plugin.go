@@ -1,0 +1,85 @@
+package host
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Plugin is the local driver as a process of its own, which can be killed
+// without the agent.
+type Plugin struct {
+	tb testing.TB
+	// Root holds its volumes, and Socket is where it listens.
+	Root, Socket string
+
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// StartPlugin starts the driver. It ends with the test.
+func StartPlugin(tb testing.TB) *Plugin {
+	tb.Helper()
+	before := look(tb)
+	dir, err := os.MkdirTemp("/tmp", "plugin")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Plugin{tb: tb, Root: filepath.Join(dir, "volumes"), Socket: filepath.Join(dir, "csi.sock")}
+	p.Start()
+	tb.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		before.compare(tb, dir)
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Error(err)
+		}
+	})
+	return p
+}
+
+// Start starts the process, and returns when it listens.
+func (p *Plugin) Start() {
+	p.tb.Helper()
+	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.tb.Fatal(err)
+	}
+	p.cmd = exec.Command(Binary(p.tb), "plugin", "local", //nolint:noctx // it ends by signals
+		"--root", p.Root, "--endpoint", "unix://"+p.Socket, "--node-id", "machine", "--log-level", "warn")
+	p.cmd.Stderr = os.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		p.tb.Fatal(err)
+	}
+	p.exited = make(chan struct{})
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		close(exited)
+	}(p.cmd, p.exited)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for range 4000 {
+		if _, err := os.Stat(p.Socket); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			p.tb.Fatalf("the plugin ended: %s", p.cmd.ProcessState)
+		}
+	}
+	p.tb.Fatal("the plugin does not listen")
+}
+
+// Kill kills the process with SIGKILL.
+func (p *Plugin) Kill() { p.end(syscall.SIGKILL) }
+
+func (p *Plugin) end(sig syscall.Signal) {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.tb.Error(err)
+	}
+	<-p.exited
+}
