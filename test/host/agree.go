@@ -119,67 +119,88 @@ func copyFile(from, to string) (err error) {
 
 // Disagreements is where the words differ. Of a node at rest, where nothing
 // starts or ends, there are none.
-func (a *Account) Disagreements() (all []string) {
-	note := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	paths := map[string]string{} // that may be mounted, and for whom
+func (a *Account) Disagreements() []string {
 	users := map[string]localdb.User{}
+	for i := range a.Stagings {
+		for _, u := range a.Stagings[i].Users {
+			users[string(u.AllocID)+"/"+u.Name] = u
+		}
+	}
+	all := slices.Concat(a.mounts(), a.attachments(users), a.processes())
+	for _, n := range []struct {
+		what        string
+		local, wide int
+	}{
+		{"users of volumes in the localdb, and attachments that the servers have", len(users), len(a.Attachments)},
+		{"stagings in the localdb, and publications that the servers have", len(a.Stagings), len(a.Publications)},
+		{"stagings in the localdb, and loop devices", len(a.Stagings), len(a.Loops)},
+	} {
+		if n.local != n.wide {
+			all = append(all, fmt.Sprintf("%s: %d, %d", n.what, n.local, n.wide))
+		}
+	}
+	return all
+}
+
+// mounts is where the local database and the kernel differ.
+func (a *Account) mounts() (all []string) {
+	paths := map[string]string{} // that are to be mounted, and for what
 	for i := range a.Stagings {
 		s := &a.Stagings[i]
 		if s.Staged && s.Mounted {
 			paths[s.StagingPath] = "staging of " + string(s.VolumeID)
 		}
 		for _, u := range s.Users {
-			users[string(u.AllocID)+"/"+u.Name] = u
 			paths[u.TargetPath] = "target of " + string(s.VolumeID)
 		}
 	}
 	for path, what := range paths {
 		if a.Mounts[path] == 0 {
-			note("localdb has %s at %s, and nothing is mounted there", what, path)
+			all = append(all, fmt.Sprintf("the localdb has the %s at %s, and nothing is mounted there", what, path))
 		}
 	}
 	for path, times := range a.Mounts {
 		if paths[path] == "" {
-			note("%s is mounted, and the localdb does not know of it", path)
+			all = append(all, path+" is mounted, and the localdb does not know of it")
 		}
 		if times > 1 {
-			note("%s is mounted %d times over", path, times)
+			all = append(all, fmt.Sprintf("%s is mounted %d times over", path, times))
 		}
 	}
+	slices.Sort(all)
+	return all
+}
+
+// attachments is where the servers and the local database differ.
+func (a *Account) attachments(users map[string]localdb.User) (all []string) {
 	for _, at := range a.Attachments {
 		u, found := users[string(at.AllocID)+"/"+at.Name]
 		switch {
 		case at.Status.State != api.NodePublished:
-			note("attachment %s/%s is %s", at.AllocID.Short(), at.Name, at.Status.State)
+			all = append(all, fmt.Sprintf("attachment %s/%s is %s", at.AllocID.Short(), at.Name, at.Status.State))
 		case !found || !u.Published || u.TargetPath != at.Status.TargetPath:
-			note("the servers have %s/%s at %s, and the localdb has %+v", at.AllocID.Short(), at.Name, at.Status.TargetPath, u)
+			all = append(all, fmt.Sprintf("the servers have %s/%s at %s, and the localdb has %+v", at.AllocID.Short(), at.Name, at.Status.TargetPath, u))
 		}
 	}
-	if len(users) != len(a.Attachments) {
-		note("the localdb has %d users of volumes, and the servers have %d attachments", len(users), len(a.Attachments))
-	}
-	if len(a.Stagings) != len(a.Publications) {
-		note("the localdb has %d stagings, and the servers have %d publications", len(a.Stagings), len(a.Publications))
-	}
-	if len(a.Loops) != len(a.Stagings) {
-		note("there are the loop devices %q, and %d stagings", a.Loops, len(a.Stagings))
-	}
-	up := 0
+	return all
+}
+
+// processes is where servers, local database and processes differ.
+func (a *Account) processes() (all []string) {
+	up, tasks := 0, 0
 	for i := range a.Recorded {
 		if a.Recorded[i].Phase == localdb.PhaseUp {
 			up++
 		}
 	}
-	if up != len(a.Running) {
-		note("the localdb has %d allocations up, and the servers have %d running", up, len(a.Running))
-	}
-	tasks := 0
 	for _, alloc := range a.Running {
 		tasks += len(alloc.Status.Tasks)
 	}
-	if len(a.Supervisors) != tasks {
-		note("%d tasks run, under %d supervisors: %q", tasks, len(a.Supervisors), a.Supervisors)
+	if up != len(a.Running) {
+		all = append(all, fmt.Sprintf("the localdb has %d allocations up, and the servers have %d running", up, len(a.Running)))
 	}
-	slices.Sort(all)
+	if len(a.Supervisors) != tasks {
+		all = append(all, fmt.Sprintf("%d tasks run, under %d supervisors: %q", tasks, len(a.Supervisors), a.Supervisors))
+	}
 	return all
 }
