@@ -93,7 +93,21 @@ type AllocStatus struct {
 	Problem *Problem              `json:"problem,omitempty"`
 	Tasks   map[string]TaskStatus `json:"tasks,omitempty"`
 	Ended   time.Time             `json:"ended,omitzero"`
+	// Events are the last that the drivers said of the tasks' starts, oldest
+	// first.
+	Events []TaskEvent `json:"events,omitempty"`
 }
+
+// TaskEvent is what a driver says of the start of a task: an image that is
+// pulled, a right that is not to be had.
+type TaskEvent struct {
+	Time    time.Time `json:"time"`
+	Task    string    `json:"task"`
+	Message string    `json:"message"`
+}
+
+// MaxTaskEvents bounds the events that are kept of an allocation.
+const MaxTaskEvents = 10
 
 // TaskState is where a task is.
 type TaskState string

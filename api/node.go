@@ -107,8 +107,10 @@ func (n *Node) Lookup(reference string) (value string, ok bool) {
 		return n.Status.Profile.Class, n.Status.Profile.Class != ""
 	}
 	if key, found := strings.CutPrefix(name, "attr."); found {
-		value, ok = n.Status.Profile.Attributes[key]
-		return value, ok
+		if value, ok = n.Status.Profile.Attributes[key]; ok {
+			return value, ok
+		}
+		return n.driver(key)
 	}
 	if key, found := strings.CutPrefix(name, "meta."); found {
 		value, ok = n.Status.Profile.Meta[key]
@@ -116,11 +118,30 @@ func (n *Node) Lookup(reference string) (value string, ok bool) {
 	return value, ok
 }
 
+// driver is the value of driver.<name>, which is 1 where it works, and of
+// driver.<name>.version.
+func (n *Node) driver(key string) (value string, ok bool) {
+	key, found := strings.CutPrefix(key, "driver.")
+	if !found {
+		return "", false
+	}
+	if d := n.Status.Drivers[key]; d.Healthy {
+		return "1", true
+	}
+	if name, found := strings.CutSuffix(key, ".version"); found {
+		d := n.Status.Drivers[name]
+		return d.Version, d.Healthy && d.Version != ""
+	}
+	return "", false
+}
+
 // Driver is a task driver as an agent declares it.
 type Driver struct {
 	Healthy bool `json:"healthy"`
 	// Reason is why it is not healthy.
 	Reason string `json:"reason,omitempty"`
+	// Version is what it runs tasks with, if that has one.
+	Version string `json:"version,omitempty"`
 	// MountsVolumes: the driver can bind volumes into a task.
 	MountsVolumes bool `json:"mounts_volumes"`
 }

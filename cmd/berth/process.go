@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent"
 	"github.com/berth-dev/berth/internal/agent/csi"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/driver/docker"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
 	"github.com/berth-dev/berth/internal/agent/mount"
 	"github.com/berth-dev/berth/internal/config"
@@ -306,5 +307,18 @@ func (p *process) drivers() ([]driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []driver.Driver{exec, raw}, nil
+	docker, err := p.docker()
+	if err != nil {
+		return nil, err
+	}
+	return []driver.Driver{exec, raw, docker}, nil
+}
+
+// docker is the driver of containers, with what the configuration allows.
+func (p *process) docker() (driver.Driver, error) {
+	says := p.cfg.Driver(docker.Name)
+	return docker.New(docker.Config{
+		Endpoint: says.Endpoint, Agent: p.cfg.DataDir, StateDir: filepath.Join(p.cfg.DataDir, "run", "docker"),
+		AllowPrivileged: says.AllowPrivileged, AllowHostPaths: says.AllowHostPaths, AllowCaps: says.AllowCaps,
+	}, p.log)
 }

@@ -228,13 +228,22 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.plugins.Restore(ctx, &a.restored[i])
 	}
 	a.restored = nil
-	err := supervise.Run(ctx, a.log, supervise.Policy{},
+	tasks := make([]supervise.Task, 0, 8)
+	for _, d := range a.cfg.Drivers {
+		if k, ok := d.(driver.Keeper); ok {
+			tasks = append(tasks, supervise.Task{Name: "driver " + k.Name(), Run: func(ctx context.Context) error {
+				return k.Run(ctx, a.allocations.known, func() { a.facts.SetDrivers(a.fingerprintDrivers(ctx)) })
+			}})
+		}
+	}
+	tasks = append(tasks,
 		supervise.Task{Name: "plugins", Run: a.manager.Run},
 		supervise.Task{Name: "operations", Run: a.executor.Run},
 		supervise.Task{Name: "allocations", Run: a.allocations.Run},
 		supervise.Task{Name: "streams", Run: a.streams.Run},
 		supervise.Task{Name: "servers", Run: a.serve},
 	)
+	err := supervise.Run(ctx, a.log, supervise.Policy{}, tasks...)
 	return errors.Join(err, a.db.Close())
 }
 

@@ -275,6 +275,19 @@ func (s *allocations) keep(ctx context.Context, r *allocrunner.Runner) {
 	s.changed = make(chan struct{})
 }
 
+// known reports whether the node has an allocation: it runs, ends, or waits for
+// word of the servers.
+func (s *allocations) known(id api.AllocID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.held {
+		if s.held[i].Assignment.ID == id {
+			return true
+		}
+	}
+	return s.runners[id] != nil
+}
+
 // destroy ends all allocations for good and returns when they are gone, or how
 // many are left when ctx ends. Those that run plugins go last: the others'
 // volumes need them.

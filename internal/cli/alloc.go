@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,6 +73,14 @@ func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
 			rows = append(rows, []string{name, string(t.State), strconv.Itoa(t.Restarts), pid(t), a.ending(t), orDash(t.Dir)})
 		}
 		a.table("TASK STATE RESTARTS?2 PID?1 ENDED-WITH~ DIRECTORY~?2", rows)
+	}
+	if len(al.Status.Events) > 0 {
+		a.section("Events")
+		var rows [][]string
+		for _, e := range al.Status.Events {
+			rows = append(rows, []string{e.Time.UTC().Format(time.DateTime), e.Task, e.Message})
+		}
+		a.table("TIME TASK MESSAGE~", rows)
 	}
 	a.ports(&al)
 	if len(al.Attachments) > 0 {

@@ -21,7 +21,11 @@ func sameProblem(a, b *api.Problem) bool {
 
 func sameAlloc(a, b *api.AllocStatus) bool {
 	return a.State == b.State && sameProblem(a.Problem, b.Problem) && a.Ended.Equal(b.Ended) &&
-		maps.EqualFunc(a.Tasks, b.Tasks, sameTask)
+		maps.EqualFunc(a.Tasks, b.Tasks, sameTask) && slices.EqualFunc(a.Events, b.Events, sameTaskEvent)
+}
+
+func sameTaskEvent(a, b api.TaskEvent) bool {
+	return a.Task == b.Task && a.Message == b.Message && a.Time.Equal(b.Time)
 }
 
 func sameTask(x, y api.TaskStatus) bool {

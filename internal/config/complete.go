@@ -82,6 +82,9 @@ func (c *Config) validate() error {
 	for _, pl := range c.Plugins {
 		pl.validate(&p)
 	}
+	for i := range c.Drivers {
+		c.Drivers[i].validate(&p)
+	}
 	return c.places.locate(p.Err("the configuration"))
 }
 

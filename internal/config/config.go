@@ -26,6 +26,7 @@ type Config struct {
 	Client    *Client    `hcl:"client,block"`
 	Telemetry *Telemetry `hcl:"telemetry,block"`
 	Plugins   []Plugin   `hcl:"plugin,block"`
+	Drivers   []Driver   `hcl:"driver,block"`
 
 	places places
 }

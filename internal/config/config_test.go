@@ -290,9 +290,25 @@ func TestThePageIsTrue(t *testing.T) {
 			{ID: "hostpath", Socket: "/run/csi/hostpath.sock", Type: "monolith"},
 			{ID: "local", Type: "monolith", Embedded: true, Root: "/srv/volumes", Socket: "/var/lib/berth/run/local.sock"},
 		},
+		Drivers: []config.Driver{{Name: "docker", Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}}},
 	}
 	if diff := cmp.Diff(want, got, unplaced()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestDriverBlocks are checked, and there is one for each driver.
+func TestDriverBlocks(t *testing.T) {
+	t.Parallel()
+	_, err := complete(write(t, "client {\n enabled = true\n servers = [\"http://10.0.0.1:7400\"]\n}\ndriver \"dokcer\" {\n endpoint = \"tcp://10.0.0.1:2375\"\n}")...)
+	for _, want := range []string{`driver["dokcer"] is "dokcer"`, "use one of docker", `.endpoint is "tcp://10.0.0.1:2375"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %s: %v", want, err)
+		}
+	}
+	_, err = complete(write(t, "driver \"docker\" {\n}\ndriver \"docker\" {\n}")...)
+	if err == nil || !strings.Contains(err.Error(), "is there twice") {
+		t.Errorf("a driver that is there twice: %v", err)
 	}
 }
 

@@ -96,11 +96,11 @@ var requestTable = &table[api.VolumeRequest]{
 var taskTable = &table[api.Task]{
 	doc: "A process.",
 	fields: []field[api.Task]{
-		text("driver", "The task driver that runs it: exec, raw_exec, ...",
+		text("driver", "The task driver that runs it: exec, raw_exec or docker.",
 			func(t *api.Task) *string { return &t.Driver }).required(`driver = "exec"`),
 		text("user", "The user that it runs as.",
 			func(t *api.Task) *string { return &t.User }).standing("left to the driver"),
-		anyMap("config", "What the driver wants to know: exec and raw_exec take command and args. ${NAME} is filled in on the node.",
+		anyMap("config", "What the driver wants to know: exec and raw_exec take command and args, docker an image and more. ${NAME} is filled in on the node.",
 			func(t *api.Task) *map[string]any { return &t.Config }),
 		textMap("env", "Environment variables. ${NAME} is filled in on the node.", true,
 			func(t *api.Task) *map[string]string { return &t.Env }),

@@ -37,6 +37,10 @@ func Homes() []Home {
 		{"github.com/moby/sys/mountinfo", kernel, "the mount table"},
 		{"github.com/moby/sys/user", []string{"internal/agent/driver"}, "the user that a task runs as"},
 		{"github.com/opencontainers/cgroups", []string{"internal/agent/driver/..."}, "tasks in cgroups"},
+		{"github.com/moby/moby/client", []string{"internal/agent/driver/docker"}, "tasks as containers of an engine"},
+		{"github.com/moby/moby/api", []string{"internal/agent/driver/docker"}, "messages of the engine"},
+		{"github.com/containerd/errdefs", []string{"internal/agent/driver/docker"}, "errors of the engine"},
+		{"github.com/distribution/reference", []string{"internal/agent/driver/docker"}, "names of images"},
 		{"github.com/opencontainers/runc", []string{"internal/agent/driver/..."}, "isolated tasks"},
 
 		// People.

@@ -109,6 +109,8 @@ func Picture() []Row { //nolint:funlen // a line for each package
 			"internal/agent/driver/cgroup", "internal/agent/driver/executor/first", "internal/agent/driver/process",
 		}},
 		{Path: "internal/agent/driver", Columns: Nodes, Level: 3},
+		{Path: "internal/agent/driver/docker", Columns: Nodes, Level: 3, Arrows: []string{"internal/agent/driver"}},
+		{Path: "internal/agent/driver/docker/dockertest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/operation", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/question", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/stream", Columns: Nodes, Level: 3},

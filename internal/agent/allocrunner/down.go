@@ -14,10 +14,10 @@ import (
 
 // turn begins the way down.
 func (r *Runner) turn(state api.AllocState, reason string) {
-	tasks := r.step.Tasks()
+	tasks, events := r.step.Tasks(), r.step.Events()
 	r.change(func(a *localdb.Allocation) {
 		a.Phase = localdb.PhaseDown
-		a.Status.State, a.Status.Tasks = state, tasks
+		a.Status.State, a.Status.Tasks, a.Status.Events = state, tasks, events
 		if reason != "" {
 			a.Status.Problem = &api.Problem{Step: "run", Message: reason, Since: now()}
 		}

@@ -74,6 +74,7 @@ type Step struct {
 	tasks      map[string]api.TaskStatus
 	plugins    map[string]PluginPlace
 	failing    map[string]failing
+	events     []api.TaskEvent
 	starting   bool
 	awaited    string
 	changed    func()
@@ -132,6 +133,22 @@ func (s *Step) Tasks() map[string]api.TaskStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.tasks)
+}
+
+// Say tells people what the start of a task is about.
+func (s *Step) Say(task, message string) {
+	s.mu.Lock()
+	s.events = append(s.events[max(0, len(s.events)+1-api.MaxTaskEvents):len(s.events):len(s.events)],
+		api.TaskEvent{Time: now(), Task: task, Message: message})
+	s.mu.Unlock()
+	s.changed()
+}
+
+// Events are the last that were said, oldest first.
+func (s *Step) Events() []api.TaskEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events // never changed, only replaced
 }
 
 // SetStarting says whether the allocation, with all hooks up, does not count as

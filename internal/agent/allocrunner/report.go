@@ -60,8 +60,10 @@ func (r *Runner) setRunning() {
 	running := starting || r.record.Status.State == api.AllocRunning
 	r.mu.Unlock()
 	if !running {
-		tasks := r.step.Tasks()
-		r.change(func(a *localdb.Allocation) { a.Status.State, a.Status.Tasks = api.AllocRunning, tasks })
+		tasks, events := r.step.Tasks(), r.step.Events()
+		r.change(func(a *localdb.Allocation) {
+			a.Status.State, a.Status.Tasks, a.Status.Events = api.AllocRunning, tasks, events
+		})
 	}
 	r.report()
 }
@@ -72,7 +74,7 @@ func (r *Runner) report() {
 	r.mu.Lock()
 	s := r.record.Status
 	if r.record.Phase != localdb.PhaseDone {
-		s.Tasks = r.step.Tasks()
+		s.Tasks, s.Events = r.step.Tasks(), r.step.Events()
 		if s.State.Terminal() {
 			s.State = api.AllocPending
 			if len(s.Tasks) > 0 {

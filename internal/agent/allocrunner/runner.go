@@ -85,6 +85,7 @@ func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
 		r.record.Phase = localdb.PhaseDown
 	}
 	maps.Copy(r.step.tasks, record.Status.Tasks)
+	r.step.events = record.Status.Events
 	r.step.changed, r.step.record = r.report, r.saveTasks
 	return r
 }
@@ -214,9 +215,9 @@ func (r *Runner) save() error {
 // saveTasks records how the tasks are. If that fails, it is done before the
 // next hook is called.
 func (r *Runner) saveTasks() error {
-	tasks := r.step.Tasks()
+	tasks, events := r.step.Tasks(), r.step.Events()
 	r.mu.Lock()
-	r.record.Status.Tasks, r.stale = tasks, true
+	r.record.Status.Tasks, r.record.Status.Events, r.stale = tasks, events, true
 	r.mu.Unlock()
 	return r.save()
 }

@@ -57,6 +57,11 @@ func (f *Facts) nudge() {
 	}
 }
 
+// SetDrivers says how the task drivers are.
+func (f *Facts) SetDrivers(drivers map[string]api.Driver) {
+	f.set("drivers", level{fact: drivers, add: func(r *api.Facts) { r.Drivers = drivers }})
+}
+
 // SetInstance says how a plugin instance is.
 func (f *Facts) SetInstance(i api.InstanceFact) {
 	f.set("instance/"+string(i.PluginID)+"/"+string(i.AllocID)+"/"+string(i.Type), level{fact: i, once: i.Gone, add: func(r *api.Facts) {

@@ -63,13 +63,65 @@ type Spec struct {
 	ID   string
 	Task api.Task
 	// Dir is the task's directory. It holds local, secrets, tmp and logs.
-	Dir    string
-	Mounts []Mount
+	Dir string
+	// AllocDir is the directory that the tasks of the allocation share; "" if
+	// there is none.
+	AllocDir string
+	Mounts   []Mount
 	// Files are written before the task starts, in their order.
 	Files []File
 	// Env is the whole environment, but for PATH, HOME and USER, which the
 	// driver adds where they are missing.
 	Env map[string]string
+	// Ports are those of the allocation, for drivers whose tasks may have a
+	// network of their own.
+	Ports []Port
+	// Say tells people what the start is about: an image that is pulled, a right
+	// that is not to be had. It may be nil.
+	Say func(message string) `json:"-"`
+}
+
+// Port is a port of the node that belongs to the allocation.
+type Port struct {
+	// Name is its label.
+	Name string
+	// Number is the port on the node.
+	Number int
+	// To is the port that the task listens on in a network of its own; 0 is
+	// Number.
+	To int
+}
+
+// User is whom a task's directories belong to.
+type User = executor.User
+
+// Prepare makes sure that the task's directory is as the agent makes it, gives
+// what is the task's to its user, if there is one to give it to, and writes the
+// task's files.
+func (s *Spec) Prepare(owner *User) error {
+	if err := prepareDir(s.Dir, owner); err != nil {
+		return err
+	}
+	return writeFiles(s.Dir, s.Files, owner)
+}
+
+// GiveFresh gives the roots of volumes that nobody has used yet to the user of
+// the task that is about to write to them.
+func (s *Spec) GiveFresh(user User) error { return giveFresh(s.Mounts, user) }
+
+// NotStarted is the error of a start that failed for a reason that may pass, but
+// not in a moment: an image that cannot be pulled. The task's restart policy
+// counts it as an end.
+type NotStarted struct{ Reason string }
+
+func (n *NotStarted) Error() string { return n.Reason }
+
+// Keeper is a driver that has something to do between calls. Its Run runs until
+// ctx ends; known tells whether the agent has an allocation, and changed is
+// called when Fingerprint would answer something else than before.
+type Keeper interface {
+	Driver
+	Run(ctx context.Context, known func(api.AllocID) bool, changed func()) error
 }
 
 // Mount is a volume of a task.

@@ -57,6 +57,12 @@ func (w *Writer) open() error {
 	return nil
 }
 
+// Position is where the next byte goes: how many were ever written.
+func (w *Writer) Position() (int64, error) {
+	parts, err := older(w.path)
+	return after(parts) + w.size, err
+}
+
 // Write appends p, to a new part if it does not fit the newest.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.size > 0 && w.size+int64(len(p)) > w.limit {

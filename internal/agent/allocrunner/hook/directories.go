@@ -16,6 +16,10 @@ type Directories struct{}
 // Name implements allocrunner.Hook.
 func (Directories) Name() string { return "directories" }
 
+// AllocDir is the directory that the tasks of an allocation share. No task can
+// have its name.
+func AllocDir(allocDir string) string { return filepath.Join(allocDir, ".alloc") }
+
 // TaskDir is a task's directory on the host.
 func TaskDir(allocDir, task string) string { return filepath.Join(allocDir, task) }
 
@@ -24,6 +28,9 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 	group := s.Assignment().Group
 	if group == nil {
 		return &allocrunner.Waiting{Reason: "the servers have not sent the allocation's group"}
+	}
+	if err := makeDir(AllocDir(s.Dir), 0o777); err != nil {
+		return fmt.Errorf("make the allocation's directory: %w", err)
 	}
 	for i := range group.Tasks {
 		dir := TaskDir(s.Dir, group.Tasks[i].Name)

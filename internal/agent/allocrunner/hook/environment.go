@@ -22,7 +22,10 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 		return driver.Spec{}, err
 	}
 	task.Config = t.expandConfig(task.Config, env)
-	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), Files: files, Env: env}
+	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), AllocDir: AllocDir(s.Dir), Files: files, Env: env}
+	for _, p := range a.Allocation.Ports {
+		spec.Ports = append(spec.Ports, driver.Port{Name: p.Name, Number: p.Number})
+	}
 	for _, m := range task.VolumeMounts {
 		readOnly := m.ReadOnly
 		for i := range a.Attachments {

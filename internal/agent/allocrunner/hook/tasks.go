@@ -127,6 +127,7 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
 	}
 	spec.ID = runID(a, task.Name, was.Restarts)
+	spec.Say = func(message string) { s.Say(task.Name, message) }
 	if err := admit(ctx, d, &spec); err != nil {
 		return err
 	}
@@ -137,6 +138,10 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		}
 	}
 	if err := d.Start(ctx, spec); err != nil {
+		if not, ok := errors.AsType[*driver.NotStarted](err); ok {
+			s.Say(task.Name, not.Reason)
+			return decide(s, a, task, seen(was, driver.Status{State: driver.StateEnded, Ended: time.Now(), Reason: not.Reason}, spec.Dir))
+		}
 		if api.CodeOf(err) == api.CodeInvalid {
 			return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
 		}

@@ -1,0 +1,182 @@
+// Package docker runs tasks as containers of a Docker engine on the same
+// machine, through its API. docs/design/0028-containers.md says why it is as it
+// is.
+//
+// It never decides that a task should run, and never mounts a volume on the
+// host. What it knows of a task is what the engine knows: the labels of its
+// containers name the agent, the allocation and the task. Only how far a log was
+// copied is recorded beside.
+//
+// Invariants: a run of a task has one container, named for it, so that it cannot
+// be started twice; a task is only said to have ended when the engine says so,
+// never because the engine does not answer; a container whose allocation the
+// agent does not know is removed.
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver"
+)
+
+// Name is what jobs call the driver.
+const Name = "docker"
+
+// DefaultEndpoint is where Docker's engine listens.
+const DefaultEndpoint = "/var/run/docker.sock"
+
+// Config is what the driver needs, and what the operator allows.
+type Config struct {
+	// Endpoint is the path of the engine's socket, DefaultEndpoint if empty.
+	Endpoint string
+	// Agent tells this agent's containers from those of others on the same
+	// engine: its data directory.
+	Agent string
+	// StateDir holds how far the logs are copied.
+	StateDir string
+	// AllowPrivileged lets jobs have privileged containers, and what comes to
+	// the same: devices, the host's processes, every capability.
+	AllowPrivileged bool
+	// AllowHostPaths lets jobs bind what they like of the host.
+	AllowHostPaths bool
+	// AllowCaps are capabilities that jobs may add besides those that the engine
+	// gives to every container.
+	AllowCaps []string
+	// BootID tells this boot of the kernel from others; empty reads the kernel's.
+	BootID string
+}
+
+// Driver is the task driver.
+type Driver struct {
+	cfg    Config
+	engine *client.Client
+	log    *slog.Logger
+	pulls  pulls
+	copies copies
+
+	mu sync.Mutex // guards below
+	// deadlines are those of the containers that are being stopped.
+	deadlines map[string]time.Time
+	// killed are the containers that did not end in time.
+	killed map[string]bool
+	// unprivileged: the engine cannot give what privileged means.
+	unprivileged bool
+	// strange are capabilities that the engine has no name for.
+	strange map[string]bool
+}
+
+var (
+	_ driver.Driver = (*Driver)(nil)
+	_ driver.Keeper = (*Driver)(nil)
+)
+
+// New makes the driver. It does not mean that there is an engine: see
+// Fingerprint.
+func New(cfg Config, log *slog.Logger) (*Driver, error) {
+	if cfg.Endpoint == "" {
+		cfg.Endpoint = DefaultEndpoint
+	}
+	cfg.Endpoint = strings.TrimPrefix(cfg.Endpoint, "unix://")
+	if !filepath.IsAbs(cfg.Agent) || !filepath.IsAbs(cfg.StateDir) || !filepath.IsAbs(cfg.Endpoint) {
+		return nil, fmt.Errorf("make driver docker: %q, %q and %q must be absolute paths", cfg.Agent, cfg.StateDir, cfg.Endpoint)
+	}
+	if cfg.BootID == "" {
+		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return nil, fmt.Errorf("make driver docker: read the kernel's boot id: %w", err)
+		}
+		cfg.BootID = strings.TrimSpace(string(b))
+	}
+	engine, err := client.New(client.WithHost("unix://" + cfg.Endpoint))
+	if err != nil {
+		return nil, fmt.Errorf("make driver docker: %w", err)
+	}
+	d := &Driver{
+		cfg: cfg, engine: engine, log: log.With("driver", Name),
+		deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
+	}
+	d.copies.init()
+	return d, nil
+}
+
+// Name implements driver.Driver.
+func (d *Driver) Name() string { return Name }
+
+// How long the engine may take. One that hangs is like one that is not there.
+const (
+	answerLimit = 20 * time.Second
+	// startLimit is for making and starting a container: the engine unpacks,
+	// mounts, and runs hooks.
+	startLimit = 2 * time.Minute
+)
+
+// Fingerprint implements driver.Driver.
+func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
+	is := api.Driver{MountsVolumes: true}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	version, err := d.engine.ServerVersion(ctx, client.ServerVersionOptions{})
+	switch {
+	case err != nil:
+		is.Reason = d.problem(err).Error()
+	case version.Os != "linux":
+		is.Reason = fmt.Sprintf("the engine at %s runs containers of %s", d.cfg.Endpoint, version.Os)
+	default:
+		is.Healthy, is.Version = true, version.Version
+	}
+	return is
+}
+
+// problem is an error of the engine in words. That it does not answer means
+// nothing for its containers.
+func (d *Driver) problem(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case unreachable(err):
+		return api.Errorf(api.CodeUnavailable, "the docker engine at %s does not answer: %s", d.cfg.Endpoint, plain(err))
+	}
+	return fmt.Errorf("the docker engine says: %s", plain(err))
+}
+
+// unreachable reports whether an error comes from between here and the engine.
+func unreachable(err error) bool {
+	return client.IsErrConnectionFailed(err) || errors.Is(err, context.DeadlineExceeded) ||
+		errdefs.IsUnavailable(err) || isTransport(err)
+}
+
+// plain is an error without what the client puts around it.
+func plain(err error) string {
+	s := err.Error()
+	for _, prefix := range []string{"Error response from daemon: ", "error during connect: "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return strings.TrimSpace(s)
+}
+
+// containerName is the engine's name for a run of a task. Two agents may share
+// an engine, and even know allocations of the same id.
+func (d *Driver) containerName(id string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(d.cfg.Agent)) // never fails
+	return fmt.Sprintf("berth-%08x-%s", h.Sum32(), strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '.'
+	}, id))
+}

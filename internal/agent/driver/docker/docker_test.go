@@ -1,0 +1,556 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/driver/docker"
+	"github.com/berth-dev/berth/internal/agent/driver/docker/dockertest"
+	"github.com/berth-dev/berth/internal/agent/tasklog"
+)
+
+// world is an agent's side of an engine: drivers, task directories, and what
+// the drivers said.
+type world struct {
+	*testing.T
+	engine *dockertest.Engine
+	dir    string
+	config docker.Config
+
+	mu      sync.Mutex // guards below
+	said    []string
+	unknown map[api.AllocID]bool
+	changes int
+}
+
+func newWorld(t *testing.T, engine *dockertest.Engine) *world {
+	t.Helper()
+	dir := t.TempDir()
+	return &world{T: t, engine: engine, dir: dir, unknown: map[api.AllocID]bool{}, config: docker.Config{
+		Endpoint: engine.Socket, Agent: dir, StateDir: filepath.Join(dir, "state"), AllowPrivileged: true, AllowHostPaths: true,
+	}}
+}
+
+// agent is a driver that runs until it is killed, or the test ends.
+func (w *world) agent() (d *docker.Driver, kill func()) {
+	w.Helper()
+	d, err := docker.New(w.config, slog.New(slog.NewTextHandler(w.Output(), nil)))
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = d.Run(ctx, w.knows, func() { // it ends with ctx
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.changes++
+		})
+	})
+	var once sync.Once
+	kill = func() { once.Do(func() { cancel(); running.Wait() }) }
+	w.Cleanup(kill)
+	return d, kill
+}
+
+func (w *world) knows(id api.AllocID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.unknown[id]
+}
+
+func (w *world) say(message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, message)
+}
+
+func (w *world) saidAll() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.said, "\n")
+}
+
+// spec is of a task that runs a shell script.
+func (w *world) spec(id, script string) driver.Spec {
+	w.Helper()
+	dir := filepath.Join(w.dir, "tasks", strings.ReplaceAll(id, "/", "-"))
+	for _, name := range []string{"local", "secrets", "tmp", "logs", "alloc"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			w.Fatal(err)
+		}
+	}
+	return driver.Spec{
+		ID: id, Dir: dir, AllocDir: filepath.Join(dir, "alloc"), Say: w.say, Env: map[string]string{"COLOUR": "blue"},
+		Task: api.Task{Name: "main", Driver: "docker", Config: map[string]any{
+			"image": dockertest.Busybox, "network_mode": "none", "command": "/bin/sh", "args": []any{"-c", script},
+		}},
+	}
+}
+
+func (w *world) start(d *docker.Driver, spec driver.Spec) {
+	w.Helper()
+	if err := d.Start(w.Context(), spec); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) wait(d *docker.Driver, spec driver.Spec) driver.Status {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	status, err := d.Wait(ctx, spec.ID)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return status
+}
+
+func (w *world) log(spec driver.Spec, stream api.LogType) string {
+	w.Helper()
+	b, err := os.ReadFile(tasklog.Path(spec.Dir, spec.Task.Name, stream))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.Fatal(err)
+	}
+	return string(b)
+}
+
+// eventually waits for what comes in a moment.
+func (w *world) eventually(what string, is func() error) {
+	w.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			w.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func (w *world) destroy(d *docker.Driver, spec driver.Spec) {
+	w.Helper()
+	if err := d.Destroy(w.Context(), spec.ID); err != nil {
+		w.Error(err)
+	}
+}
+
+func TestEngine(t *testing.T) {
+	t.Parallel()
+	engine := dockertest.Start(t)
+	for name, test := range map[string]func(*world){
+		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
+		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
+		"Reboot": testReboot,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newWorld(t, engine))
+		})
+	}
+}
+
+// testRun runs a task to its end: what it said is in its logs when the end is
+// told, and what it wrote is in its directories.
+func testRun(w *world) {
+	d, _ := w.agent()
+	if is := d.Fingerprint(w.Context()); !is.Healthy || is.Version == "" || !is.MountsVolumes {
+		w.Fatalf("the driver is %+v", is)
+	}
+	spec := w.spec("a1/main", `echo out $COLOUR; echo err >&2; echo x > /local/x; echo y > /alloc/y; printf end; exit 3`)
+	spec.Files = []driver.File{{Dir: "secrets", Path: "key", Content: "s", Mode: 0o600}}
+	w.start(d, spec)
+	status := w.wait(d, spec)
+	if status.State != driver.StateEnded || status.ExitCode != 3 || status.Reason != "" || status.Ended.IsZero() {
+		w.Errorf("it ended as %+v", status)
+	}
+	if out, err := w.log(spec, api.LogStdout), w.log(spec, api.LogStderr); out != "out blue\nend\n" && out != "out blue\nend" || err != "err\n" {
+		w.Errorf("its logs are %q and %q", out, err)
+	}
+	for _, path := range []string{"local/x", "alloc/y"} {
+		if _, err := os.Stat(filepath.Join(spec.Dir, path)); err != nil {
+			w.Error(err)
+		}
+	}
+	w.start(d, spec) // changes nothing: it has ended
+	if again := w.wait(d, spec); again.ExitCode != 3 || !again.Started.Equal(status.Started) {
+		w.Errorf("it is now %+v", again)
+	}
+	w.destroy(d, spec)
+	if status, err := d.Status(w.Context(), spec.ID); err != nil || status.State != driver.StateUnknown {
+		w.Errorf("it is still known: %+v, %v", status, err)
+	}
+	if marks, _ := filepath.Glob(w.config.StateDir + "/*"); len(marks) > 0 {
+		w.Errorf("left behind: %q", marks)
+	}
+}
+
+// testStop stops with the job's signal, and kills what does not obey.
+func testStop(w *world) {
+	d, _ := w.agent()
+	polite := w.spec("b1/main", `trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.1; done`)
+	stubborn := w.spec("b2/main", `trap '' TERM; echo ready; while :; do sleep 0.1; done`)
+	for _, spec := range []driver.Spec{polite, stubborn} {
+		w.start(d, spec)
+		w.eventually("it is ready", func() error {
+			if out := w.log(spec, api.LogStdout); out != "ready\n" {
+				return fmt.Errorf("it said %q", out)
+			}
+			return nil
+		})
+	}
+	if err := d.Stop(w.Context(), polite.ID, "SIGUSR1", time.Minute); err != nil {
+		w.Fatal(err)
+	}
+	if status := w.wait(d, polite); status.ExitCode != 0 || status.Reason != "" {
+		w.Errorf("it ended as %+v", status)
+	}
+	if err := d.Stop(w.Context(), stubborn.ID, "", 100*time.Millisecond); err != nil {
+		w.Fatal(err)
+	}
+	if status := w.wait(d, stubborn); status.Reason == "" || status.ExitCode != 137 {
+		w.Errorf("it ended as %+v", status)
+	}
+	for _, spec := range []driver.Spec{polite, stubborn} {
+		if err := d.Stop(w.Context(), spec.ID, "", 0); err != nil {
+			w.Errorf("stop again: %v", err)
+		}
+		w.destroy(d, spec)
+		w.destroy(d, spec)
+	}
+}
+
+// testAdopt kills agents while a task writes: nothing is started twice, and
+// each line is in the log once.
+func testAdopt(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("c1/main", `i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); [ $((i%100)) = 0 ] && sleep 0.1; done; echo last`)
+	w.start(d, spec)
+	for round := range 4 {
+		w.eventually("the log grows", func() error {
+			if n := strings.Count(w.log(spec, api.LogStdout), "\n"); n < 100*(round+1) {
+				return fmt.Errorf("it has %d lines", n)
+			}
+			return nil
+		})
+		kill()
+		d, kill = w.agent()
+		w.start(d, spec)
+		if all := strings.Join(w.engine.Containers(), " "); strings.Count(all, "c1.main") != 1 {
+			w.Fatalf("the containers are %s", all)
+		}
+	}
+	w.wait(d, spec)
+	var want strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	want.WriteString("last\n")
+	if got := w.log(spec, api.LogStdout); got != want.String() {
+		w.Errorf("the log has %d bytes and %d lines in place of %d and 3001", len(got), strings.Count(got, "\n"), want.Len())
+	}
+	w.destroy(d, spec)
+}
+
+// testVolumes mounts directories and a block device, with every propagation.
+func testVolumes(w *world) {
+	d, _ := w.agent()
+	shared := filepath.Join(w.dir, "shared")
+	for _, dir := range []string{"plain", "readonly", "shared", "shared/late", "shared/inside"} {
+		if err := os.MkdirAll(filepath.Join(w.dir, dir), 0o755); err != nil {
+			w.Fatal(err)
+		}
+	}
+	must := func(err error) {
+		w.Helper()
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	must(unix.Mount(shared, shared, "", unix.MS_BIND, ""))
+	defer func() { _ = unix.Unmount(shared, unix.MNT_DETACH) }()
+	must(unix.Mount("", shared, "", unix.MS_SHARED, ""))
+	spec := w.spec("d1/main", `
+		touch /data/x || exit 10
+		touch /ro/x 2>/dev/null && exit 11
+		[ -b /dev/volume ] || exit 12
+		mount -t tmpfs inner /shared/inside || exit 13
+		echo up
+		until [ -e /slave/late/there ]; do sleep 0.05; done
+		[ -e /data/late/there ] && exit 14
+		umount /shared/inside
+		exit 0`)
+	spec.Task.Config["privileged"] = true
+	block := filepath.Join(w.dir, "block")
+	must(unix.Mknod(block, unix.S_IFBLK|0o600, int(unix.Mkdev(7, 200))))
+	spec.Mounts = []driver.Mount{
+		{Source: filepath.Join(w.dir, "plain"), Destination: "/data"},
+		{Source: filepath.Join(w.dir, "readonly"), Destination: "/ro", ReadOnly: true},
+		{Source: shared, Destination: "/slave", Propagation: driver.PropagationHostToTask},
+		{Source: shared, Destination: "/shared", Propagation: driver.PropagationBidirectional},
+		{Source: block, Destination: "/dev/volume", ReadOnly: true},
+	}
+	w.start(d, spec)
+	defer w.destroy(d, spec)
+	w.eventually("the task's mount is seen outside", func() error {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(filepath.Join(shared, "inside"), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+			if status, _ := d.Status(w.Context(), spec.ID); status.State == driver.StateEnded {
+				w.Fatalf("it ended as %+v: %s", status, w.log(spec, api.LogStderr))
+			}
+			return fmt.Errorf("it is a %x: %w", fs.Type, err)
+		}
+		return nil
+	})
+	late := filepath.Join(shared, "late")
+	must(unix.Mount("late", late, "tmpfs", 0, ""))
+	defer func() { _ = unix.Unmount(late, unix.MNT_DETACH) }()
+	must(os.WriteFile(filepath.Join(late, "there"), nil, 0o600))
+	if status := w.wait(d, spec); status.ExitCode != 0 {
+		w.Errorf("it ended as %+v: %s", status, w.log(spec, api.LogStderr))
+	}
+}
+
+// testPrivileged shows that a privileged task may mount, and that it hears when
+// the engine could not give it everything.
+func testPrivileged(w *world) {
+	d, _ := w.agent()
+	for _, config := range []map[string]any{{"privileged": true}, {"cap_add": []any{"all"}, "security_opt": []any{"seccomp=unconfined", "apparmor=unconfined"}}} {
+		spec := w.spec("e1/main", `mount -t tmpfs x /tmp || exit 1; [ -n "$WANTS_DEVICES" ] && { [ -c /dev/loop-control ] || exit 2; }; grep CapEff /proc/self/status`)
+		maps.Copy(spec.Task.Config, config)
+		if config["privileged"] != nil {
+			spec.Env["WANTS_DEVICES"] = "1"
+		}
+		w.start(d, spec)
+		if status := w.wait(d, spec); status.ExitCode != 0 {
+			w.Errorf("%v: it ended as %+v: %s", config, status, w.log(spec, api.LogStderr))
+		}
+		w.destroy(d, spec)
+	}
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		w.Fatal(err)
+	}
+	const all = "CapBnd:\t000001ffffffffff"
+	if said := w.saidAll(); strings.Contains(string(b), all) != (said == "") {
+		w.Errorf("it was said: %q", said)
+	}
+}
+
+// testStrangers removes the containers of allocations that nobody knows, and
+// those only.
+func testStrangers(w *world) {
+	d, kill := w.agent()
+	known, unknown := w.spec("f1/main", "sleep 1000"), w.spec("f2/main", "sleep 1000")
+	other := newWorld(w.T, w.engine)
+	theirs, _ := other.agent()
+	foreign := other.spec("f2/main", "sleep 1000") // of the same allocation's id
+	w.start(d, known)
+	w.start(d, unknown)
+	other.start(theirs, foreign)
+	kill()
+	w.unknown["f2"] = true
+	d, _ = w.agent()
+	w.eventually("the unknown one is removed", func() error {
+		if status, err := d.Status(w.Context(), unknown.ID); err != nil || status.State != driver.StateUnknown {
+			return fmt.Errorf("it is %+v, %w", status, err)
+		}
+		return nil
+	})
+	for _, task := range []struct {
+		d    *docker.Driver
+		spec driver.Spec
+	}{{d, known}, {theirs, foreign}} {
+		if status, err := task.d.Status(w.Context(), task.spec.ID); err != nil || status.State != driver.StateRunning {
+			w.Errorf("it is %+v, %v", status, err)
+		}
+		w.destroy(task.d, task.spec)
+	}
+}
+
+func testLimits(w *world) {
+	d, _ := w.agent()
+	spec := w.spec("g1/main", `x=$(head -c 100000000 /dev/zero | tr '\0' x); echo ${#x}`)
+	spec.Task.Resources = &api.Resources{CPU: 100, MemoryMB: 32}
+	w.start(d, spec)
+	defer w.destroy(d, spec)
+	if status := w.wait(d, spec); status.ExitCode == 0 {
+		w.Errorf("it ended as %+v and said %q", status, w.log(spec, api.LogStdout))
+	}
+}
+
+// testNoImage shows that an image that is not to be had counts as an end.
+func testNoImage(w *world) {
+	d, _ := w.agent()
+	spec := w.spec("h1/main", "true")
+	spec.Task.Config["image"] = "127.0.0.1:1/no/such:1"
+	err := d.Start(w.Context(), spec)
+	if not, ok := errors.AsType[*driver.NotStarted](err); !ok || !strings.Contains(not.Reason, "pull image 127.0.0.1:1/no/such:1: ") {
+		w.Errorf("the start ended with %v", err)
+	}
+	if said := w.saidAll(); !strings.Contains(said, "pulling image 127.0.0.1:1/no/such:1") {
+		w.Errorf("it was said: %q", said)
+	}
+}
+
+// testWrongCommand shows that what can never work is told at once, and leaves
+// nothing.
+func testWrongCommand(w *world) {
+	d, _ := w.agent()
+	spec := w.spec("i1/main", "true")
+	spec.Task.Config["command"] = "/no/such/program"
+	if err := d.Start(w.Context(), spec); api.CodeOf(err) != api.CodeInvalid {
+		w.Errorf("the start ended with %v", err)
+	}
+	if all := strings.Join(w.engine.Containers(), " "); strings.Contains(all, "i1.main") {
+		w.Errorf("the containers are %s", all)
+	}
+}
+
+// testUser lets other users than root have the task's directories and a volume
+// that is new.
+func testUser(w *world) {
+	d, _ := w.agent()
+	fresh := filepath.Join(w.dir, "fresh")
+	if err := os.Mkdir(fresh, 0o755); err != nil {
+		w.Fatal(err)
+	}
+	for _, user := range []string{"1000", "1000:1000", "app"} {
+		spec := w.spec("j1/main", `id -u; touch /local/x /secrets/x || exit 1; [ $(id -u) = 1000 ] || exit 2; [ -z "$VOLUME" ] || touch /data/x || exit 3`)
+		spec.Task.User = user
+		if user == "1000" {
+			spec.Mounts = []driver.Mount{{Source: fresh, Destination: "/data"}}
+			spec.Env["VOLUME"] = "1"
+		}
+		w.start(d, spec)
+		if status := w.wait(d, spec); status.ExitCode != 0 {
+			w.Errorf("%s: it ended as %+v: %s", user, status, w.log(spec, api.LogStderr))
+		}
+		w.destroy(d, spec)
+		if err := os.RemoveAll(spec.Dir); err != nil {
+			w.Error(err)
+		}
+	}
+}
+
+// testReboot starts what an earlier boot ended again, without calling it ended.
+func testReboot(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("k1/main", "exit 1")
+	w.start(d, spec)
+	w.wait(d, spec)
+	kill()
+	w.config.BootID = "another"
+	d, _ = w.agent()
+	if status, err := d.Status(w.Context(), spec.ID); err != nil || status.State != driver.StateUnknown {
+		w.Errorf("it is %+v, %v", status, err)
+	}
+	w.start(d, spec)
+	if status := w.wait(d, spec); status.State != driver.StateEnded || status.ExitCode != 1 {
+		w.Errorf("it ended as %+v", status)
+	}
+	w.destroy(d, spec)
+}
+
+// TestEngineKilled kills the engine below a running task: nobody calls the task
+// dead before the engine is back, and its log has no hole.
+func TestEngineKilled(t *testing.T) {
+	t.Parallel()
+	engine := dockertest.Start(t, "--live-restore")
+	w := newWorld(t, engine)
+	d, _ := w.agent()
+	spec := w.spec("a1/main", `i=0; while [ ! -e /local/stop ]; do echo line $i; i=$((i+1)); sleep 0.02; done; exit 7`)
+	w.start(d, spec)
+	grown := func(n int) func() error {
+		return func() error {
+			if lines := strings.Count(w.log(spec, api.LogStdout), "\n"); lines < n {
+				return fmt.Errorf("it has %d lines", lines)
+			}
+			return nil
+		}
+	}
+	w.eventually("it writes", grown(10))
+	ended := make(chan driver.Status, 1)
+	var waiting sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); waiting.Wait() }()
+	waiting.Go(func() {
+		if status, err := d.Wait(ctx, spec.ID); err == nil {
+			ended <- status
+		}
+	})
+	engine.Kill()
+	if _, err := d.Status(t.Context(), spec.ID); api.CodeOf(err) != api.CodeUnavailable {
+		t.Errorf("without an engine, its status is %v", err)
+	}
+	w.eventually("the driver notices", func() error {
+		if is := d.Fingerprint(t.Context()); is.Healthy || !strings.Contains(is.Reason, "does not answer") {
+			return fmt.Errorf("it is %+v", is)
+		}
+		return nil
+	})
+	select {
+	case status := <-ended:
+		t.Fatalf("it was called ended: %+v", status)
+	default:
+	}
+	lines := strings.Count(w.log(spec, api.LogStdout), "\n")
+	engine.Resume()
+	w.eventually("it goes on", grown(lines+20))
+	if err := os.WriteFile(filepath.Join(spec.Dir, "local", "stop"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status := <-ended; status.ExitCode != 7 {
+		t.Errorf("it ended as %+v", status)
+	}
+	log := w.log(spec, api.LogStdout)
+	for i, line := range strings.Split(strings.TrimSpace(log), "\n") {
+		if line != fmt.Sprintf("line %d", i) {
+			t.Fatalf("line %d of the log is %q", i, line)
+		}
+	}
+	w.destroy(d, spec)
+}
+
+// TestEngineComesLate shows that a driver is there when its engine is.
+func TestEngineComesLate(t *testing.T) {
+	t.Parallel()
+	engine := dockertest.Prepare(t)
+	w := newWorld(t, engine)
+	d, _ := w.agent()
+	if is := d.Fingerprint(t.Context()); is.Healthy || is.Reason == "" || !is.MountsVolumes {
+		t.Errorf("without an engine it is %+v", is)
+	}
+	engine.Resume()
+	w.eventually("the change is told", func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.changes == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	if is := d.Fingerprint(t.Context()); !is.Healthy {
+		t.Errorf("it is %+v", is)
+	}
+}
