@@ -154,6 +154,26 @@ type VolumeMount struct {
 	Volume      string `json:"volume"`
 	Destination string `json:"destination"`
 	ReadOnly    bool   `json:"read_only,omitempty"`
+	// PropagationMode is private if empty.
+	PropagationMode PropagationMode `json:"propagation_mode,omitempty"`
+}
+
+// PropagationMode says who sees what is mounted below a volume later.
+type PropagationMode string
+
+// The propagation modes.
+const (
+	// PropagatePrivate: neither sees the other's mounts.
+	PropagatePrivate PropagationMode = "private"
+	// PropagateHostToTask: the task sees what the host mounts.
+	PropagateHostToTask PropagationMode = "host-to-task"
+	// PropagateBidirectional: each sees the other's.
+	PropagateBidirectional PropagationMode = "bidirectional"
+)
+
+// PropagationModes lists all modes, for validation and documentation.
+func PropagationModes() []PropagationMode {
+	return []PropagationMode{PropagatePrivate, PropagateHostToTask, PropagateBidirectional}
 }
 
 // JobStatus is what the scheduler knows of a job.
@@ -448,6 +468,9 @@ func (t *Task) validateMounts(p *Problems, task string, requests map[string]*Vol
 			p.Addf(at+".read_only", "set read_only = true", "must be true: the group's volume %q is read_only", m.Volume)
 		}
 		p.destination(at+".destination", m.Destination)
+		if m.PropagationMode != "" {
+			oneOf(p, at+".propagation_mode", m.PropagationMode, PropagationModes()...)
+		}
 		place := path.Clean(m.Destination)
 		if seen[place] {
 			p.Add(at+".destination", "is used twice", "mount each volume at a place of its own")

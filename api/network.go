@@ -13,6 +13,9 @@ type Port struct {
 	Name string `json:"name"`
 	// Static is the number; 0 has one chosen that nothing of Berth's uses there.
 	Static int `json:"static,omitempty"`
+	// To is what a task listens on that has a network of its own, 0 for the number
+	// on the node.
+	To int `json:"to,omitempty"`
 }
 
 // Service is a name under which a group's allocations can be found.
@@ -109,6 +112,9 @@ func (g *TaskGroup) validateNetwork(p *Problems, path string) {
 			p.Add(at, "is there twice", "rename one")
 		}
 		names[port.Name] = true
+		if port.To < 0 || port.To > 65535 {
+			p.Addf(at+".to", "give a number from 1 to 65535", "is %d", port.To)
+		}
 		switch other, taken := numbers[port.Static]; {
 		case port.Static == 0:
 			continue

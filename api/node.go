@@ -106,6 +106,9 @@ func (n *Node) Lookup(reference string) (value string, ok bool) {
 	case "node.class":
 		return n.Status.Profile.Class, n.Status.Profile.Class != ""
 	}
+	if name == "attr.unique.network.ip-address" && n.Status.Profile.Address != "" {
+		return n.Status.Profile.Address, true
+	}
 	if key, found := strings.CutPrefix(name, "attr."); found {
 		if value, ok = n.Status.Profile.Attributes[key]; ok {
 			return value, ok

@@ -18,6 +18,7 @@ import (
 func (a *app) applyCommand() *cobra.Command {
 	var wait *waiting
 	var version uint64
+	var in *inputs
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
 		Short: "Bring volumes and jobs to what files say, and wait until they are",
@@ -26,7 +27,7 @@ func (a *app) applyCommand() *cobra.Command {
 			"same file again changes nothing.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			all, err := a.parse(files)
+			all, err := a.parse(files, in)
 			if err != nil {
 				return err
 			}
@@ -50,6 +51,7 @@ func (a *app) applyCommand() *cobra.Command {
 	wait = waitFlags(cmd)
 	healthyFlag(cmd, wait)
 	versionFlag(cmd, &version)
+	in = inputFlags(cmd)
 	return cmd
 }
 
@@ -65,7 +67,11 @@ type applied struct {
 }
 
 // parse reads all files before anything is applied.
-func (a *app) parse(files []string) (*spec.File, error) {
+func (a *app) parse(files []string, in *inputs) (*spec.File, error) {
+	values, err := a.values(in)
+	if err != nil {
+		return nil, err
+	}
 	all := &spec.File{}
 	var p api.Problems
 	from := map[string]string{} // the file of every volume and job
@@ -88,7 +94,7 @@ func (a *app) parse(files []string) (*spec.File, error) {
 			p.Merge(inFile(name, "cannot be read: "+err.Error(), ""))
 			continue
 		}
-		f, err := spec.Parse(name, src)
+		f, err := values.Parse(name, src)
 		if err != nil {
 			p.Merge(err)
 			continue
@@ -103,7 +109,10 @@ func (a *app) parse(files []string) (*spec.File, error) {
 		all.Jobs = append(all.Jobs, f.Jobs...)
 		all.Warnings = append(all.Warnings, f.Warnings...)
 	}
-	return all, p.Err("the input")
+	if err := p.Err("the input"); err != nil {
+		return nil, err
+	}
+	return all, unused(values)
 }
 
 // inFile is a problem of a whole file.

@@ -18,6 +18,7 @@ var errChanges = errors.New("apply would change something")
 
 func (a *app) planCommand() *cobra.Command {
 	var detailed bool
+	var in *inputs
 	cmd := &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Say what applying files would do, and do nothing",
@@ -27,7 +28,7 @@ func (a *app) planCommand() *cobra.Command {
 			"The exit status is 0 also if there are changes; with --detailed-exitcode it is 3 then.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			all, err := a.parse(files)
+			all, err := a.parse(files, in)
 			if err != nil {
 				return err
 			}
@@ -52,6 +53,7 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, fmt.Sprintf("exit with status %d if apply would change something", ExitChanges))
+	in = inputFlags(cmd)
 	return cmd
 }
 

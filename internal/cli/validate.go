@@ -10,7 +10,8 @@ import (
 )
 
 func (a *app) validateCommand() *cobra.Command {
-	return &cobra.Command{
+	var in *inputs
+	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check volume and job files, without a server",
 		Long: "Reads volume and job files (HCL or JSON; - is the standard input) and reports every problem of all of them,\n" +
@@ -19,7 +20,7 @@ func (a *app) validateCommand() *cobra.Command {
 			"not checked.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, files []string) error {
-			all, err := a.parse(files)
+			all, err := a.parse(files, in)
 			if err != nil {
 				return err
 			}
@@ -36,6 +37,8 @@ func (a *app) validateCommand() *cobra.Command {
 			return nil
 		},
 	}
+	in = inputFlags(cmd)
+	return cmd
 }
 
 // specRow is an object of a file in the form of the API's rows.

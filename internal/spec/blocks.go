@@ -197,12 +197,15 @@ func (d *decoder) unfilled(path string, v value) bool {
 // own reports the value's own faults, and whether there were any.
 func (d *decoder) own(path string, v value) bool {
 	for _, f := range v.faults {
-		if secret.MatchString(path) {
+		if secret.MatchString(path) && !v.named {
 			f.message, f.mend = "cannot be read", "write the secret in quotes; $${ stands for ${"
 		}
 		d.fail(path, f.at, f.message, f.mend)
 	}
-	return len(v.faults) > 0
+	if v.silent {
+		d.unread(path)
+	}
+	return v.silent || len(v.faults) > 0
 }
 
 // secret are the paths of values that no message repeats.

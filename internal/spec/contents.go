@@ -25,17 +25,20 @@ var fileTable = &table[contents]{
 			below: volumeTable.describe, read: readVolume},
 		{name: "job", kind: kindNamed, repeats: true, doc: "A job; its name is its id.",
 			below: jobTable.describe, read: readJob},
-	},
-	foreign: []foreign{
-		{names: "variable variables locals", why: "the files have no variables"},
+		// These two are taken out before the table is read.
+		{name: "variable", kind: kindNamed, repeats: true, doc: "A value that the file's user may choose; its name is what it is called in var.NAME.",
+			below: variableTable.describe},
+		{name: "locals", kind: kindMap, repeats: true, doc: "Names for values of this file: elsewhere local.NAME, or ${local.NAME} within a text. " +
+			"A value may rest on variables and on other locals."},
 	},
 }
 
 // contents reads all items of a file in whichever form it has.
-func (d *decoder) contents(items []item) contents {
+func (d *decoder) contents(items []item, in *Inputs) contents {
 	d.home = map[string]map[string][]string{
 		"": homes(Reference()), "volume": homes(volumeTable.describe("volume")), "job": homes(jobTable.describe("job")),
 	}
+	items = d.resolved(items, in)
 	whole := item{at: hcl.Range{Start: hcl.InitialPos}, value: value{items: items}}
 	if len(items) == 0 {
 		d.nothing(whole.at)

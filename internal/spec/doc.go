@@ -6,9 +6,10 @@
 // It owns the language of the files: which blocks and attributes there are,
 // what they are called, what their values look like, and the words in which a
 // mistake is explained. It never opens a file, never asks a server, and never
-// calculates: a file holds plain values, and the only thing that is filled in
-// later is ${NAME}, or ${attr.name} and the like, in a task's config, env and
-// templates, on the node.
+// calculates: a file holds plain values, those of its variables and locals are
+// put in their places when it is read, and the only thing that is filled in later
+// is ${NAME}, or ${attr.name} and the like, in a task's config, env and templates,
+// on the node.
 //
 // Invariants: every problem of a file is reported at once, with its line and
 // column, the field, what is wrong and what to write instead. No input makes

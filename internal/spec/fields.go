@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"github.com/berth-dev/berth/api"
 )
 
@@ -156,16 +158,54 @@ func textMap[T any](name, doc string, filled bool, at func(*T) *map[string]strin
 	}}
 }
 
-// anyMap is a map of any plain values, as a block or as an attribute. The
-// values have the types that encoding/json would give them.
-func anyMap[T any](name, doc string, at func(*T) *map[string]any) field[T] {
+// configMap is a map of any plain values, as a block or as an attribute, in which blocks may stand, as the drivers
+// that publish their configuration have them. A block is a map, and several of
+// one name are a list of maps. The values have the types that encoding/json would give them.
+func configMap[T any](name, doc string, at func(*T) *map[string]any) field[T] {
 	return field[T]{name: name, kind: kindMap, doc: doc, read: func(d *decoder, path string, it item, into *T) {
-		values := map[string]any{}
-		for key, v := range d.entries(path, it, join) {
-			values[key] = d.anything(join(path, key), v)
+		if it.block && !d.unlabelled(path, it) || !d.oneOf(path, it.value, "give a map: { key = value }", aMap) {
+			return
 		}
-		*at(into) = values
+		*at(into) = d.nested(path, it.value.items)
 	}}
+}
+
+// nested are the attributes and blocks of a map.
+func (d *decoder) nested(path string, items []item) map[string]any {
+	values, first := map[string]any{}, map[string]hcl.Range{}
+	blocks := map[string]int{}
+	for _, it := range items {
+		at := join(path, it.name)
+		d.header(at, it)
+		earlier, again := first[it.name]
+		if !again {
+			first[it.name] = it.at
+		}
+		switch {
+		case it.name == "":
+			d.fail(at, it.at, "has an empty name", "remove it")
+		case again && (!it.block || blocks[it.name] == 0):
+			d.fail(at, it.at, fmt.Sprintf("is there twice, first at line %d", earlier.Start.Line), "remove one")
+		case !it.block:
+			values[it.name] = d.anything(at, it.value)
+		case !d.unlabelled(at, it):
+		default:
+			if n := blocks[it.name]; n > 0 {
+				at = indexed(at, n)
+			}
+			got := d.nested(at, it.value.items)
+			switch before := values[it.name].(type) {
+			case []any:
+				values[it.name] = append(before, got)
+			case nil:
+				values[it.name] = got
+			default:
+				values[it.name] = []any{before, got}
+			}
+			blocks[it.name]++
+		}
+	}
+	return values
 }
 
 // maxExact is the largest whole number that a JSON number carries unharmed.
@@ -200,7 +240,7 @@ func (d *decoder) anything(path string, v value) any {
 			values[key] = d.anything(keyed(path, key), e)
 		}
 		return values
-	case aNull, aWord, unreadable:
+	case aNull, aWord, unreadable, aReference:
 		d.fail(path, v.at, "is "+v.String(), "leave it out")
 	}
 	return nil

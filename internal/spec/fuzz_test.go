@@ -230,3 +230,36 @@ func scalar(expr hclsyntax.Expression) (any, bool) {
 		return nil, false
 	}
 }
+
+// FuzzInputs asserts that no file of values, and no text for a variable, makes
+// the package panic, and that what is wrong names its place.
+func FuzzInputs(f *testing.F) {
+	f.Add([]byte("image = \"a\"\nhosts = [1, \"x\"]\n"), "[1, {a = 2}]", "list(string)")
+	f.Add([]byte(`{"image": {"a": [true]}}`), `"${NAME}"`, "any")
+	f.Add([]byte("image = var.x\nimage {\n}\n"), "true", "bool")
+	f.Fuzz(func(t *testing.T, src []byte, text, typ string) {
+		var in spec.Inputs
+		if err := in.File("values.hcl", src); err != nil {
+			places(t, err)
+		}
+		in.Set("image", text)
+		file := "variable \"image\" {\n  type = " + typ + "\n}\nlocals {\n  a = [var.image, \"${var.image}\"]\n}\n" + volume("name = var.image\nmount_options {\n  mount_flags = local.a\n}")
+		if _, err := in.Parse("a.hcl", []byte(file)); err != nil {
+			places(t, err)
+		}
+	})
+}
+
+// places checks that each problem of a file says where it is.
+func places(t *testing.T, err error) {
+	t.Helper()
+	var invalid *api.Error
+	if !errors.As(err, &invalid) || invalid.Code != api.CodeInvalid || len(invalid.Fields) == 0 {
+		t.Fatalf("got the error %v, want one that names all problems", err)
+	}
+	for _, field := range invalid.Fields[:min(len(invalid.Fields), 100)] {
+		if field.Message == "" || field.Mend == "" || field.Line < 1 || field.Column < 1 {
+			t.Errorf("the problem %+v has no place, or no mend", field)
+		}
+	}
+}

@@ -30,7 +30,7 @@ var jobTable = &table[Job]{
 		{names: "periodic parameterized", why: "a job runs when it is applied"},
 		{names: "multiregion", why: "there is one cluster"},
 		{names: "consul_token vault_token ui", why: "nothing would use it"},
-		placement, integrations,
+		placement, wishes, integrations,
 	},
 }
 
@@ -55,17 +55,17 @@ var groupTable = &table[api.TaskGroup]{
 			func(r *api.VolumeRequest) *string { return &r.Name }),
 		block("restart", "When the group's tasks are started again on their node, with the same volumes.", restartTable,
 			func(g *api.TaskGroup) **api.RestartPolicy { return &g.Restart }),
-		named("task", "A process; one block for each.", taskTable,
+		hoists(named("task", "A process; one block for each.", taskTable,
 			func(g *api.TaskGroup) *[]api.Task { return &g.Tasks },
-			func(t *api.Task) *string { return &t.Name }).required(`task "name" { ... }`),
+			func(t *api.Task) *string { return &t.Name }).required(`task "name" { ... }`)),
 	},
 	foreign: []foreign{
-		{names: "ephemeral_disk", why: "disk space is not counted"},
+		{names: "ephemeral_disk", why: "disk space is not counted, and a task's own directories stay on their node; data belongs into a volume", harmless: true},
 		{names: "scaling", why: "nothing scales by itself; use berth job scale"},
 		{names: "disconnect max_client_disconnect stop_after_client_disconnect prevent_reschedule_on_lost",
 			why: "what happens to a lost node is not the job's choice"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
-		placement, integrations,
+		placement, wishes, integrations,
 	},
 }
 
@@ -100,7 +100,8 @@ var taskTable = &table[api.Task]{
 			func(t *api.Task) *string { return &t.Driver }).required(`driver = "exec"`),
 		text("user", "The user that it runs as.",
 			func(t *api.Task) *string { return &t.User }).standing("left to the driver"),
-		anyMap("config", "What the driver wants to know: exec and raw_exec take command and args, docker an image and more. ${NAME} is filled in on the node.",
+		configMap("config", "What the driver wants to know: exec and raw_exec take command and args, docker an image and more. ${NAME} is filled in on the node. A block in it is a map, and "+
+			"several blocks of one name are a list of maps.",
 			func(t *api.Task) *map[string]any { return &t.Config }),
 		textMap("env", "Environment variables. ${NAME} is filled in on the node.", true,
 			func(t *api.Task) *map[string]string { return &t.Env }),
@@ -120,20 +121,21 @@ var taskTable = &table[api.Task]{
 			func(t *api.Task) **api.RestartPolicy { return &t.Restart }),
 		block("lifecycle", "When the task runs, if it is none of the group's main tasks.", lifecycleTable,
 			func(t *api.Task) **api.Lifecycle { return &t.Lifecycle }),
+		taskService,
 		flag("leader", "The allocation ends when this task has ended for good: the others are stopped after it.",
 			func(t *api.Task) *bool { return &t.Leader }),
 		block("csi_plugin", "The task is an instance of a CSI plugin. The agent calls it for volumes.", csiPluginTable,
 			func(t *api.Task) **api.CSIPlugin { return &t.CSIPlugin }),
 	},
 	foreign: []foreign{
-		{names: "service", why: "it belongs into the group"},
-		{names: "artifact dispatch_payload", why: "a task finds only what its volumes and templates hold"},
-		{names: "logs", why: "logs are kept in one way"},
+		{names: "artifact", why: "a task finds only what its image, volumes and templates hold: fetch it in a task with lifecycle { hook = \"prestart\" } into a volume"},
+		{names: "dispatch_payload", why: "a job runs when it is applied"},
+		{names: "logs", why: "logs are kept in one way", harmless: true},
 		{names: "identity secret schedule action kind", why: "nothing would use it"},
 		{names: "scaling", why: "nothing scales by itself; use berth job scale"},
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
 		{names: "update migrate reschedule", why: "they are the group's"},
-		placement, integrations,
+		placement, wishes, integrations,
 	},
 }
 
@@ -142,18 +144,21 @@ var mountTable = &table[api.VolumeMount]{
 	fields: []field[api.VolumeMount]{
 		text("volume", "The name of the group's volume block.",
 			func(m *api.VolumeMount) *string { return &m.Volume }).required(`volume = "..."`),
-		text("destination", "The absolute path in the task.",
+		place("destination", "The absolute path in the task. It may begin with ${NOMAD_TASK_DIR}, ${NOMAD_SECRETS_DIR} or ${NOMAD_ALLOC_DIR}, for /local, /secrets and /alloc.",
 			func(m *api.VolumeMount) *string { return &m.Destination }).required(`destination = "/data"`),
 		flag("read_only", "The task only reads the volume.",
 			func(m *api.VolumeMount) *bool { return &m.ReadOnly }),
+		choice("propagation_mode", "Whether the task sees what the host mounts below the volume later, and the host what the task mounts.", api.PropagationModes(), nil,
+			func(m *api.VolumeMount) *api.PropagationMode { return &m.PropagationMode }).standing(string(api.PropagatePrivate)),
 	},
 	foreign: []foreign{
-		{names: "propagation_mode selinux_label", why: "mounts are private"},
+		{names: "selinux_label", why: "volumes keep the labels that they have"},
 	},
 }
 
 // What Nomad has in jobs, groups and tasks alike.
 var (
-	placement    = foreign{names: "affinity node_pool", why: "use constraint and spread"}
-	integrations = foreign{names: "consul vault connect", why: "Berth talks to neither Consul nor Vault"}
+	placement    = foreign{names: "node_pool", why: "use constraint"}
+	wishes       = foreign{names: "affinity", why: "it is a wish, and nodes are chosen by constraint, spread and load", harmless: true}
+	integrations = foreign{names: "consul vault connect", why: "Berth talks to neither Consul nor Vault: give a task its secrets in a template or a volume"}
 )

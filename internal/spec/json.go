@@ -276,7 +276,7 @@ func templates(v value) value {
 
 // fill reads the templates in a string.
 func (v *value) fill() {
-	var text strings.Builder
+	var text textBuilder
 	rest := v.text
 	for {
 		i := strings.IndexByte(rest, '{')
@@ -297,11 +297,17 @@ func (v *value) fill() {
 			continue
 		}
 		content, after, closed := strings.Cut(rest, "}")
-		v.template(sign, content, closed)
-		text.WriteString(before + "{" + content + "}")
 		rest = after
+		if ref := toReference([]byte(content)); ref != nil && sign == '$' && closed {
+			text.WriteString(strings.TrimSuffix(before, "$"))
+			text.reference(ref, v.at)
+			continue
+		}
+		v.template(sign, content, closed)
+		text.WriteString(before + "{" + forNode(content) + "}")
 	}
-	v.text = text.String() + rest
+	text.WriteString(rest)
+	text.into(v)
 }
 
 // template judges ${content} or %{content}.
@@ -311,7 +317,7 @@ func (v *value) template(sign byte, content string, closed bool) {
 	case !closed:
 	case sign == '%':
 		message, mend = explainDirective(clip(strings.TrimSpace(content)))
-	case content != "" && (isVariable([]byte(content)) || ofNode.MatchString(content)):
+	case content != "" && (isVariable([]byte(content)) || ofNode.MatchString(content) || ofEnv.MatchString(content)):
 		at := v.at
 		v.filled = &at
 		return
@@ -375,7 +381,7 @@ func withLabels(it item, v value) []item {
 		for _, e := range v.list {
 			all = append(all, withLabels(it, e)...)
 		}
-	case unreadable, aWord, aNull, aBoolean, aNumber, aString:
+	case unreadable, aWord, aNull, aBoolean, aNumber, aString, aReference:
 		it.value = v
 		all = append(all, it)
 	}

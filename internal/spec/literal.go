@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -21,6 +22,7 @@ const (
 	aString
 	aList
 	aMap
+	aReference // var.x or local.x, until it is resolved
 )
 
 // value is a plain value as the file has it.
@@ -39,6 +41,17 @@ type value struct {
 	list   []value
 	items  []item
 	faults []fault
+	// ref is what a reference names, and parts are those of a text in which var.x
+	// or local.x stands.
+	ref   hcl.Traversal
+	parts []part
+	// raw is how something that cannot be read is written.
+	raw string
+	// named: the faults are those of references, of which no message gives away a
+	// secret.
+	named bool
+	// silent: why it cannot be read was said elsewhere.
+	silent bool
 }
 
 // String is what the value is, as a message says it.
@@ -58,7 +71,7 @@ func (v value) String() string {
 		return "a list"
 	case aMap:
 		return "a map"
-	case unreadable:
+	case unreadable, aReference:
 	}
 	return "not readable"
 }
@@ -108,12 +121,67 @@ func (p *parser) literal(name string, depth int) value {
 			v.kind = aBoolean
 		case "null":
 			v.kind = aNull
+		case "var", "local":
+			return p.reference()
 		}
 	}
 	if v.kind != unreadable {
 		p.next()
 	}
 	return v
+}
+
+// reference reads var.x or local.x. What is none is left for the caller to skip.
+func (p *parser) reference() value {
+	start, first := p.pos, p.next()
+	last, open := first, 0
+	for t := p.peek(); t.Range.Start.Byte == last.Range.End.Byte && inReference(t.Type); t = p.peek() {
+		switch t.Type {
+		case hclsyntax.TokenOBrack:
+			open++
+		case hclsyntax.TokenCBrack:
+			open--
+		}
+		if open < 0 { // the bracket of a list that it stands in
+			break
+		}
+		last = p.next()
+	}
+	ref := toReference(p.src[first.Range.Start.Byte:last.Range.End.Byte])
+	if ref == nil {
+		p.pos = start
+		return value{at: first.Range}
+	}
+	return value{kind: aReference, at: first.Range, ref: ref}
+}
+
+func inReference(t hclsyntax.TokenType) bool {
+	switch t {
+	case hclsyntax.TokenDot, hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenOBrack, hclsyntax.TokenCBrack,
+		hclsyntax.TokenOQuote, hclsyntax.TokenQuotedLit, hclsyntax.TokenCQuote:
+		return true
+	default:
+		return false
+	}
+}
+
+// maxReference bounds a reference, in bytes.
+const maxReference = 1000
+
+// toReference is what a reference to a variable or a local names, nil if it is none.
+func toReference(src []byte) hcl.Traversal {
+	src = bytes.TrimSpace(src)
+	if len(src) > maxReference || !bytes.HasPrefix(src, []byte("var.")) && !bytes.HasPrefix(src, []byte("local.")) {
+		return nil
+	}
+	t, diags := hclsyntax.ParseTraversalAbs(src, "", hcl.InitialPos)
+	if diags.HasErrors() || len(t) < 2 {
+		return nil
+	}
+	if _, named := t[1].(hcl.TraverseAttr); !named {
+		return nil
+	}
+	return t
 }
 
 // list reads [a, b, c].
@@ -183,6 +251,7 @@ func (p *parser) blame(first int, faults []fault) value {
 	last := p.tokens[p.pos-1]
 	raw := string(p.src[at.Start.Byte:last.Range.End.Byte])
 	name, _, call := strings.Cut(raw, "(")
+	v.raw = raw
 	switch {
 	case last.Type == hclsyntax.TokenSemicolon:
 		at = last.Range
@@ -190,7 +259,7 @@ func (p *parser) blame(first int, faults []fault) value {
 	case call && hclsyntax.ValidIdentifier(name):
 		return fail(fmt.Sprintf("calls the function %q, and Berth's files have no functions", clip(name)), "write the value itself")
 	case strings.HasPrefix(raw, "var.") || strings.HasPrefix(raw, "local."):
-		return fail("is "+clip(raw)+", and Berth's files have no variables", "write the value itself")
+		return fail("is "+clip(raw)+", and Berth's files do not calculate", "give the result as a variable")
 	case strings.HasPrefix(raw, "'") || strings.HasPrefix(raw, "`") || strings.HasPrefix(raw, "“"):
 		return fail("has the wrong quotes", `write "`+clip(strings.Trim(raw, "'`“”"))+`"`)
 	case isBareWord(raw):

@@ -8,8 +8,9 @@ var networkTable = &table[[]api.Port]{
 	fields: []field[[]api.Port]{
 		named("port", "A port; one block for each. Tasks find it as BERTH_PORT_<name>, BERTH_IP_<name> and BERTH_ADDR_<name>.", portTable,
 			func(p *[]api.Port) *[]api.Port { return p }, func(p *api.Port) *string { return &p.Name }),
-		choice("mode", "The network that tasks have.", []string{"host"}, []string{"bridge", "none"},
-			func(*[]api.Port) *string { return new(string) }).standing("host"),
+		choice("mode", "The network that tasks have, which is the node's. With bridge there is a warning: a task of docker has the network that its config says.",
+			[]string{"host", "bridge"}, []string{"none"},
+			func(*[]api.Port) *string { return new(string) }).warns("bridge", "a task has the network that its driver gives it", "remove it").standing("host"),
 	},
 	foreign: []foreign{
 		{names: "hostname dns cni", why: "tasks have the node's network"},
@@ -22,9 +23,10 @@ var portTable = &table[api.Port]{
 	fields: []field[api.Port]{
 		integer("static", "Its number. Without it one is chosen that is free on the node.",
 			func(p *api.Port) *int { return &p.Static }),
+		integer("to", "The port that a task listens on which has a network of its own, as those of docker do.",
+			func(p *api.Port) *int { return &p.To }).standing("the port on the node"),
 	},
 	foreign: []foreign{
-		{names: "to", why: "tasks have the node's network: let the task listen on BERTH_PORT_<name>, or use static"},
 		{names: "host_network ignore_collision", why: "a node has one address"},
 	},
 }
@@ -55,8 +57,9 @@ var resourcesTable = &table[api.Resources]{
 			func(r *api.Resources) *int { return &r.MemoryMaxMB }),
 	},
 	foreign: []foreign{
-		{names: "cores numa device secrets", why: "processors, devices and file systems in memory are not assigned"},
+		{names: "cores", why: "processors are shared: say with cpu what the task can count on", harmless: true},
+		{names: "numa device secrets", why: "devices and file systems in memory are not assigned"},
 		{names: "network", why: "it belongs into the group"},
-		{names: "disk iops", why: "disk space is not counted"},
+		{names: "disk iops", why: "disk space is not counted", harmless: true},
 	},
 }

@@ -80,6 +80,8 @@ type decoder struct {
 	// broken are the paths that hold something unreadable, and the paths above
 	// them: what a validator says of these rests on a value that nobody wrote.
 	broken map[string]bool
+	// hoist is where a task's services go.
+	hoist *hoist
 	// older is the capability that a volume has in the form before blocks.
 	older *api.Capability
 }
@@ -102,6 +104,11 @@ func (d *decoder) mark(path string, at hcl.Range) {
 // fail reports a field that could not be read.
 func (d *decoder) fail(path string, at hcl.Range, message, mend string) {
 	d.problems.add(at, path, message, mend)
+	d.unread(path)
+}
+
+// unread notes that nobody knows what the path was to hold.
+func (d *decoder) unread(path string) {
 	for p := path; p != ""; p = above(p) {
 		d.broken[p] = true
 	}

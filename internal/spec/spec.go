@@ -44,20 +44,23 @@ type Job struct {
 // same tables in HCL's JSON syntax, or rows as the API answers them. The error
 // is an *api.Error with CodeInvalid, and names every problem with filename,
 // line and column.
-func Parse(filename string, src []byte) (*File, error) {
+func Parse(filename string, src []byte) (*File, error) { return new(Inputs).Parse(filename, src) }
+
+// Parse is the function Parse with values for the file's variables.
+func (in *Inputs) Parse(filename string, src []byte) (*File, error) {
 	p, warnings := &problems{file: filename}, &problems{file: filename}
-	in := read(p, src)
+	s := read(p, src)
 	warnings.json = p.json
 	d := &decoder{problems: p, warnings: warnings}
 	if len(p.fields) > 0 {
-		d.object("").below("", value{items: in.items}) // for the faults
+		d.object("").below("", value{items: s.items}) // for the faults
 		return nil, p.err()
 	}
 	var c contents
-	if rows := in.rows(); rows != nil {
+	if rows := s.rows(); rows != nil {
 		c = d.rows(rows)
 	} else {
-		c = d.object("").contents(in.items)
+		c = d.object("").contents(s.items, in)
 	}
 	if len(p.fields) == 0 && len(c.file.Volumes)+len(c.file.Jobs) == 0 {
 		d.object("").nothing(hcl.Range{Start: hcl.InitialPos}) // such as {"job": {}}

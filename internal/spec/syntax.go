@@ -143,6 +143,9 @@ func (p *parser) item(in scope) (item, bool) {
 		open := p.next()
 		it.value = value{kind: aMap, at: open.Range}
 		it.value.items = p.items(open, scope{end: hclsyntax.TokenCBrace, name: it.name, depth: in.depth + 1})
+		if it.name == "variable" && in.depth == 0 {
+			rawType(&it)
+		}
 	default:
 		return it, p.neither(it)
 	}

@@ -79,6 +79,18 @@ func (f field[T]) sets(more func(into *T, v value)) field[T] {
 	return f
 }
 
+// warns says that one of the words changes nothing here.
+func (f field[T]) warns(word, why, mend string) field[T] {
+	read := f.read
+	f.read = func(d *decoder, path string, it item, into *T) {
+		read(d, path, it, into)
+		if !d.broken[path] && it.value.text == word {
+			d.warnings.add(it.value.at, path, fmt.Sprintf("is %q, which changes nothing here: %s", word, why), mend)
+		}
+	}
+	return f
+}
+
 // foreign is a name of Nomad's that has no meaning here.
 type foreign struct {
 	names string // separated by spaces

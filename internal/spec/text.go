@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -82,7 +83,10 @@ func (p *parser) template(name string, v *value, explain func(content string) (m
 	content := p.tokens[first : p.pos-1]
 	inside := p.src[open.Range.End.Byte:p.tokens[p.pos-1].Range.Start.Byte]
 	named := len(content) == 1 && content[0].Type == hclsyntax.TokenIdent && isVariable(content[0].Bytes)
-	if open.Bytes[0] == '$' && (named || ofNode.Match(inside)) {
+	if open.Bytes[0] == '$' && toReference(inside) != nil {
+		return
+	}
+	if open.Bytes[0] == '$' && (named || ofNode.Match(inside) || ofEnv.Match(inside)) {
 		if v.filled == nil {
 			v.filled = &open.Range
 		}
@@ -95,12 +99,15 @@ func (p *parser) template(name string, v *value, explain func(content string) (m
 // ofNode matches what is filled in from the node's profile.
 var ofNode = regexp.MustCompile(`^(attr|meta|node)(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
-// variable matches how environment variables are written, those included that
+// ofEnv matches another way to write ${NAME}.
+var ofEnv = regexp.MustCompile(`^env(?:\.|\[")([A-Za-z_][A-Za-z0-9_]*)(?:"\])?$`)
+
+// envName matches how environment variables are written, those included that
 // end with a name of the user's: BERTH_VOLUME_data.
-var variable = regexp.MustCompile(`^[A-Z_]([A-Z0-9_]*|[A-Z0-9_]*_[A-Za-z0-9_-]+)$`)
+var envName = regexp.MustCompile(`^[A-Z_]([A-Z0-9_]*|[A-Z0-9_]*_[A-Za-z0-9_-]+)$`)
 
 // isVariable reports whether the name is written as environment variables are.
-func isVariable(name []byte) bool { return variable.Match(name) }
+func isVariable(name []byte) bool { return envName.Match(name) }
 
 func explainInterpolation(content string) (message, mend string) {
 	mend = "write $${" + content + "} for the text itself"
@@ -109,7 +116,7 @@ func explainInterpolation(content string) (message, mend string) {
 	case "node", "attr", "meta", "env":
 		return "has ${" + content + "}, and that is written ${attr.name}, ${meta.name} or ${NAME}", mend
 	case "var", "local":
-		return "has ${" + content + "}, and Berth's files have no variables", "write the value itself"
+		return "has ${" + content + "}, and Berth's files do not calculate", "give the result as a variable"
 	}
 	if name, _, call := strings.Cut(content, "("); call {
 		return fmt.Sprintf("calls the function %q, and Berth's files have no functions", name), "write the value itself"
@@ -141,35 +148,85 @@ func (p *parser) unquote(v *value, open, end hclsyntax.Token) {
 	if diags.HasErrors() {
 		return
 	}
-	var content strings.Builder
+	var b textBuilder
 	for _, part := range templateParts(expr) {
 		switch part := part.(type) {
 		case *hclsyntax.LiteralValueExpr:
 			if part.Val.Type() == cty.String {
-				content.WriteString(part.Val.AsString())
+				b.WriteString(part.Val.AsString())
 			}
 		case *hclsyntax.ScopeTraversalExpr:
-			content.WriteString("${" + written(part.Traversal) + "}")
+			if root := part.Traversal.RootName(); root == "var" || root == "local" {
+				b.reference(part.Traversal, part.SrcRange)
+			} else {
+				b.WriteString("${" + forNode(written(part.Traversal)) + "}")
+			}
 		}
 	}
-	v.text = content.String()
+	b.into(v)
 	if strings.ContainsRune(v.text, 0) {
 		v.faults = append(v.faults, fault{open.Range, "has a NUL character", "remove it"})
 	}
 }
 
+// textBuilder collects the parts of a text.
+type textBuilder struct {
+	strings.Builder
+	parts []part
+}
+
+// reference adds var.x or local.x.
+func (b *textBuilder) reference(ref hcl.Traversal, at hcl.Range) {
+	b.parts = append(b.parts, part{text: b.String()}, part{ref: ref, at: at})
+	b.Reset()
+}
+
+// into sets what the value is: a text, a text in parts, or all of what it refers to.
+func (b *textBuilder) into(v *value) {
+	v.text = b.String()
+	switch {
+	case len(b.parts) == 2 && b.parts[0].text == "" && v.text == "":
+		v.kind, v.ref = aReference, b.parts[1].ref
+	case len(b.parts) > 0:
+		b.parts = append(b.parts, part{text: v.text})
+		v.parts, v.text = b.parts, ""
+	}
+}
+
+// forNode is a reference as the node reads it.
+func forNode(ref string) string {
+	if m := ofEnv.FindStringSubmatch(ref); m != nil {
+		return m[1]
+	}
+	return ref
+}
+
 // written is a reference as it stands in the file.
 func written(t hcl.Traversal) string {
-	var names []string
+	var b strings.Builder
 	for _, step := range t {
 		switch step := step.(type) {
 		case hcl.TraverseRoot:
-			names = append(names, step.Name)
+			b.WriteString(step.Name)
 		case hcl.TraverseAttr:
-			names = append(names, step.Name)
+			b.WriteString("." + step.Name)
+		case hcl.TraverseIndex:
+			if step.Key.Type() == cty.String {
+				b.WriteString("[" + strconv.Quote(step.Key.AsString()) + "]")
+			} else {
+				b.WriteString("[" + indexText(step) + "]")
+			}
 		}
 	}
-	return strings.Join(names, ".")
+	return b.String()
+}
+
+// indexText is what stands in the brackets of an index, without quotes.
+func indexText(i hcl.TraverseIndex) string {
+	if i.Key.Type() == cty.String {
+		return i.Key.AsString()
+	}
+	return i.Key.AsBigFloat().Text('f', -1)
 }
 
 func templateParts(expr hclsyntax.Expression) []hclsyntax.Expression {

@@ -57,6 +57,13 @@ type Driver interface {
 	Destroy(ctx context.Context, id string) error
 }
 
+// OnHost is a driver whose tasks see the host's directories, and so their own
+// where the host has them.
+type OnHost interface {
+	// Root is where a task finds local, secrets and tmp, its directory being dir.
+	Root(dir string) string
+}
+
 // Spec is everything that is needed to run one task.
 type Spec struct {
 	// ID is unique on the node, and stable: <allocation>/<task>.

@@ -72,6 +72,9 @@ func (r *RawExec) inspect(p *api.Problems, task api.Task) (command, account) {
 	return cmd, who
 }
 
+// Root implements OnHost.
+func (*RawExec) Root(dir string) string { return dir }
+
 // Start implements Driver.
 func (r *RawExec) Start(ctx context.Context, spec Spec) error {
 	if present, err := r.present(ctx, spec.ID); err != nil || present {

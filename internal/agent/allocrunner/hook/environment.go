@@ -3,9 +3,11 @@ package hook
 import (
 	"maps"
 	"net"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
@@ -16,7 +18,7 @@ import (
 func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task) (driver.Spec, error) {
 	mounts := s.Mounts()
 	place, plugin := s.Plugin(task.Name)
-	env := t.environment(a, &task, mounts, place)
+	env := t.environment(a, &task, s.Dir, mounts, place)
 	files, err := t.render(task.Templates, env)
 	if err != nil {
 		return driver.Spec{}, err
@@ -33,7 +35,9 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 				readOnly = true
 			}
 		}
-		spec.Mounts = append(spec.Mounts, driver.Mount{Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly})
+		spec.Mounts = append(spec.Mounts, driver.Mount{
+			Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly, Propagation: propagation(m.PropagationMode),
+		})
 	}
 	if plugin && place.Mounted {
 		spec.Mounts = append(spec.Mounts, pluginMounts(task.CSIPlugin, place)...)
@@ -55,7 +59,7 @@ func pluginMounts(c *api.CSIPlugin, place allocrunner.PluginPlace) []driver.Moun
 
 // environment is what a task finds: who it is, where its volumes are, and the
 // job's own variables, which may refer to the others.
-func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[string]string, place allocrunner.PluginPlace) map[string]string {
+func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, allocDir string, mounts map[string]string, place allocrunner.PluginPlace) map[string]string {
 	alloc := a.Allocation
 	env := map[string]string{
 		"BERTH_ALLOC_ID":    string(alloc.ID),
@@ -97,11 +101,56 @@ func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, mounts map[s
 		env["CSI_ENDPOINT"] = place.Endpoint()
 		env["BERTH_CSI_DIR"] = place.BaseDir
 	}
+	root := "/"
+	if at, ok := t.drivers[task.Driver].(driver.OnHost); ok {
+		root = at.Root(TaskDir(allocDir, task.Name))
+	}
+	env["BERTH_TASK_DIR"], env["BERTH_SECRETS_DIR"] = filepath.Join(root, "local"), filepath.Join(root, "secrets")
+	addAliases(env)
 	known := maps.Clone(env)
 	for _, k := range slices.Sorted(maps.Keys(task.Env)) {
 		env[k] = t.expand(task.Env[k], known)
 	}
 	return env
+}
+
+// addAliases adds the names that published job files use.
+func addAliases(env map[string]string) {
+	named := map[string]string{
+		"ALLOC_ID": "ALLOC_ID", "ALLOC_NAME": "ALLOC_NAME", "ALLOC_INDEX": "ALLOC_INDEX", "GROUP_NAME": "GROUP_NAME",
+		"JOB_ID": "JOB_ID", "JOB_NAME": "JOB_ID", "NAMESPACE": "NAMESPACE", "TASK_NAME": "TASK_NAME",
+		"TASK_DIR": "TASK_DIR", "SECRETS_DIR": "SECRETS_DIR", "ALLOC_DIR": "ALLOC_DIR", "CPU_LIMIT": "CPU", "MEMORY_LIMIT": "MEMORY",
+	}
+	for theirs, ours := range named {
+		if v, ok := env["BERTH_"+ours]; ok {
+			env["NOMAD_"+theirs] = v
+		}
+	}
+	if id := env["BERTH_ALLOC_ID"]; len(id) >= 8 {
+		env["NOMAD_SHORT_ALLOC_ID"] = id[:8]
+	}
+	for _, k := range slices.Collect(maps.Keys(env)) {
+		for _, prefix := range []string{"PORT_", "IP_", "ADDR_"} {
+			if name, found := strings.CutPrefix(k, "BERTH_"+prefix); found {
+				env["NOMAD_"+prefix+name], env["NOMAD_HOST_"+prefix+name] = env[k], env[k]
+			}
+		}
+		if name, found := strings.CutPrefix(k, "BERTH_META_"); found {
+			env["NOMAD_META_"+name] = env[k]
+		}
+	}
+}
+
+// propagation is what the driver calls it.
+func propagation(m api.PropagationMode) driver.Propagation {
+	switch m {
+	case api.PropagateHostToTask:
+		return driver.PropagationHostToTask
+	case api.PropagateBidirectional:
+		return driver.PropagationBidirectional
+	case api.PropagatePrivate, "":
+	}
+	return driver.PropagationPrivate
 }
 
 var reference = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}`)

@@ -54,7 +54,7 @@ func TestTemplateThatCannotBeRenderedIsFatal(t *testing.T) {
 		want     string
 	}{
 		"UnknownVariable": {api.Template{Data: `{{ env "PGPORT" }}`}, `task pg: render template local/x: it has {{ env "PGPORT" }}, and the task has no variable PGPORT`},
-		"NomadsVariable":  {api.Template{Data: `{{ env "NOMAD_ALLOC_ID" }}`}, `has no variable NOMAD_ALLOC_ID; here it is BERTH_ALLOC_ID`},
+		"NomadsVariable":  {api.Template{Data: `{{ env "NOMAD_NODE_NAME" }}`}, `has no variable NOMAD_NODE_NAME; here it is BERTH_NODE_NAME`},
 		"UnknownAction":   {api.Template{Data: `{{ key "x" }}`}, `it has {{ key "x" }}, and of these Berth knows only`},
 		"NoAssignment":    {api.Template{Data: "A=1\n\nB 2", Env: true}, "line 3 is not NAME=value"},
 		"BadName":         {api.Template{Data: "A-B=1", Env: true}, "line 1 is not NAME=value"},
