@@ -9,8 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-// Bounds of one entry. go-memdb's notifications get expensive beyond some
-// thousand rows a commit, and a plan writes a few.
+// Bounds of one entry. It is one commit: what waits for it waits for all of it.
 const (
 	maxEntryPlans = 256
 	maxEntryBytes = 1 << 20

@@ -6,31 +6,29 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableAllocations = "allocations"
-
 const (
-	allocationsByJob  = "job"
-	allocationsLive   = "live"
-	allocationsByNode = "node"
-	allocationsEnded  = "ended"
+	allocationsByJob = iota + 1
+	allocationsLive
+	allocationsByNode
+	allocationsEnded
 )
 
-func allocationsTable() definition {
+func allocationsTable() *table[api.Allocation] {
 	return define[api.Allocation](tableAllocations,
-		unique(primary, func(a *api.Allocation) []byte { return key(string(a.ID)) }),
-		shared(allocationsByJob, func(a *api.Allocation) []byte { return key(a.JobUID) }),
-		shared(allocationsLive, func(a *api.Allocation) []byte {
+		unique(primary, func(b []byte, a *api.Allocation) []byte { return appendKey(b, string(a.ID)) }),
+		shared(allocationsByJob, func(b []byte, a *api.Allocation) []byte { return appendKey(b, a.JobUID) }),
+		shared(allocationsLive, func(b []byte, a *api.Allocation) []byte {
 			if a.Terminal() && a.Replaced {
 				return nil
 			}
-			return key(a.JobUID, a.Group, number(a.Index))
+			return appendKey(b, a.JobUID, a.Group, number(a.Index))
 		}),
-		shared(allocationsByNode, func(a *api.Allocation) []byte { return key(string(a.NodeID)) }),
-		shared(allocationsEnded, func(a *api.Allocation) []byte {
+		shared(allocationsByNode, func(b []byte, a *api.Allocation) []byte { return appendKey(b, string(a.NodeID)) }),
+		shared(allocationsEnded, func(b []byte, a *api.Allocation) []byte {
 			if !a.Terminal() {
 				return nil
 			}
-			return key(timePart(a.ModifyTime))
+			return appendKey(b, timePart(a.ModifyTime))
 		}),
 	)
 }

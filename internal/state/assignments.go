@@ -4,8 +4,6 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableAssignments = "assignments"
-
 // AssignmentVersion says when what a node is to do last changed. There is
 // always one for every node, so that a change wakes only the agent that it
 // concerns: a row that is absent could only be watched together with its
@@ -28,8 +26,8 @@ func (a *AssignmentVersion) AllocationsIndex() uint64 {
 	return a.Index
 }
 
-func assignmentsTable() definition {
-	return define[AssignmentVersion](tableAssignments, unique(primary, func(a *AssignmentVersion) []byte { return key(string(a.NodeID)) }))
+func assignmentsTable() *table[AssignmentVersion] {
+	return define[AssignmentVersion](tableAssignments, unique(primary, func(b []byte, a *AssignmentVersion) []byte { return appendKey(b, string(a.NodeID)) }))
 }
 
 // AssignmentVersion is the node's, or nil if the node is unknown.

@@ -6,37 +6,35 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableAttachments = "attachments"
-
 const (
-	attachmentsHolding   = "holding"
-	attachmentsUnsettled = "unsettled"
-	attachmentsFreed     = "freed"
+	attachmentsHolding = iota + 1
+	attachmentsUnsettled
+	attachmentsFreed
 )
 
-func attachmentsTable() definition {
-	place := func(a *api.Attachment) []byte {
-		return key(string(a.Namespace), string(a.VolumeID), string(a.NodeID))
+func attachmentsTable() *table[api.Attachment] {
+	place := func(b []byte, a *api.Attachment) []byte {
+		return appendKey(b, string(a.Namespace), string(a.VolumeID), string(a.NodeID))
 	}
 	return define[api.Attachment](tableAttachments,
-		unique(primary, func(a *api.Attachment) []byte { return key(string(a.AllocID), a.Name) }),
-		shared(attachmentsHolding, func(a *api.Attachment) []byte {
+		unique(primary, func(b []byte, a *api.Attachment) []byte { return appendKey(b, string(a.AllocID), a.Name) }),
+		shared(attachmentsHolding, func(b []byte, a *api.Attachment) []byte {
 			if !a.Holds() {
 				return nil
 			}
-			return place(a)
+			return place(b, a)
 		}),
-		shared(attachmentsUnsettled, func(a *api.Attachment) []byte {
+		shared(attachmentsUnsettled, func(b []byte, a *api.Attachment) []byte {
 			if AttachmentSettled(a) {
 				return nil
 			}
-			return place(a)
+			return place(b, a)
 		}),
-		shared(attachmentsFreed, func(a *api.Attachment) []byte {
+		shared(attachmentsFreed, func(b []byte, a *api.Attachment) []byte {
 			if a.Holds() {
 				return nil
 			}
-			return key(timePart(a.ModifyTime))
+			return appendKey(b, timePart(a.ModifyTime))
 		}),
 	)
 }

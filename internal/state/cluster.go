@@ -4,15 +4,13 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableCluster = "cluster"
-
-func clusterTable() definition {
-	return define[api.Cluster](tableCluster, unique(primary, func(*api.Cluster) []byte { return key(tableCluster) }))
+func clusterTable() *table[api.Cluster] {
+	return define[api.Cluster](tableCluster, unique(primary, func(b []byte, _ *api.Cluster) []byte { return appendKey(b, "") }))
 }
 
 // Cluster is the cluster's one row, or nil before the first leader wrote it.
 func (v View) Cluster() *api.Cluster {
-	return first[api.Cluster](v, tableCluster, primary, key(tableCluster))
+	return first[api.Cluster](v, tableCluster, primary, key(""))
 }
 
 // Recovering reports whether a restored cluster still waits for its operator.

@@ -48,9 +48,9 @@ func (s *Store) Observe(o Observer) { s.observer = o }
 func (tx *Tx) Weighs(bytes int) { tx.bytes = bytes }
 
 // record keeps a change for the observer.
-func (tx *Tx) record(table string, row Noun, removed bool) {
+func (tx *Tx) record(table tableID, row Noun, removed bool) {
 	if tx.observer != nil {
-		tx.changes = append(tx.changes, Change{Table: table, Row: row, Removed: removed})
+		tx.changes = append(tx.changes, Change{Table: table.String(), Row: row, Removed: removed})
 	}
 }
 
@@ -64,7 +64,7 @@ func (tx *Tx) tell() {
 // ChangeAll notes that every table may be another than it was: for a state that
 // takes the place of one in which indexes were higher.
 func (tx *Tx) ChangeAll() {
-	for _, d := range definitions() {
-		tx.tables[d.name] = true
+	for i := range tx.tables {
+		tx.tables[i] = true
 	}
 }

@@ -1,5 +1,5 @@
 // Package state is the replicated state in memory: immutable rows in
-// go-memdb tables, one file per table, with narrow indexes such as "volumes
+// tables, one file per table, with narrow indexes such as "volumes
 // that are not settled". View reads one consistent moment; Tx writes.
 //
 // It owns the rows and their indexes. It never decides anything, never reads a

@@ -4,7 +4,7 @@ package state
 func Tables() []string {
 	var names []string
 	for _, d := range definitions() {
-		names = append(names, d.name)
+		names = append(names, d.id().String())
 	}
 	return names
 }

@@ -6,22 +6,20 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableFindings = "findings"
-
 const (
-	findingsByPlugin = "plugin"
-	findingsByVolume = "volume"
+	findingsByPlugin = iota + 1
+	findingsByVolume
 )
 
-func findingsTable() definition {
+func findingsTable() *table[api.Finding] {
 	return define[api.Finding](tableFindings,
-		unique(primary, func(f *api.Finding) []byte { return key(string(f.ID)) }),
-		shared(findingsByPlugin, func(f *api.Finding) []byte { return key(string(f.PluginID), f.ExternalID) }),
-		shared(findingsByVolume, func(f *api.Finding) []byte {
+		unique(primary, func(b []byte, f *api.Finding) []byte { return appendKey(b, string(f.ID)) }),
+		shared(findingsByPlugin, func(b []byte, f *api.Finding) []byte { return appendKey(b, string(f.PluginID), f.ExternalID) }),
+		shared(findingsByVolume, func(b []byte, f *api.Finding) []byte {
 			if f.VolumeID == "" || f.Kind.Unclaimed() {
 				return nil
 			}
-			return key(string(f.Namespace), string(f.VolumeID))
+			return appendKey(b, string(f.Namespace), string(f.VolumeID))
 		}),
 	)
 }

@@ -4,8 +4,6 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableIdentities = "identities"
-
 // Identity is what the servers know an agent by. It is a row of its own: it
 // changes with every report, and nobody is shown it.
 type Identity struct {
@@ -20,8 +18,8 @@ type Identity struct {
 	Sequence uint64 `json:"sequence"`
 }
 
-func identitiesTable() definition {
-	return define[Identity](tableIdentities, unique(primary, func(i *Identity) []byte { return key(string(i.NodeID)) }))
+func identitiesTable() *table[Identity] {
+	return define[Identity](tableIdentities, unique(primary, func(b []byte, i *Identity) []byte { return appendKey(b, string(i.NodeID)) }))
 }
 
 // Identity is the node's identity, or nil.

@@ -2,21 +2,16 @@ package state
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
-
-	"github.com/hashicorp/go-memdb"
 )
 
 // key builds an index key. Every part ends with a NUL, which no id contains,
 // so that ("ab", "c") and ("a", "bc") differ and a prefix of parts is a prefix
 // of bytes.
-func key(parts ...string) []byte {
-	size := 0
-	for _, p := range parts {
-		size += len(p) + 1
-	}
-	b := make([]byte, 0, size)
+func key(parts ...string) []byte { return appendKey(make([]byte, 0, 96), parts...) }
+
+// appendKey is key, behind what b has.
+func appendKey(b []byte, parts ...string) []byte {
 	for _, p := range parts {
 		b = append(b, p...)
 		b = append(b, 0)
@@ -38,66 +33,42 @@ func number(n int) string {
 	return string(b[:])
 }
 
-// indexer adapts a typed key function to go-memdb. A nil key leaves the row
-// out of the index, which is what keeps indexes narrow.
-type indexer[T any] struct {
-	key func(*T) []byte
-}
-
-// FromObject is go-memdb's question for the key of a row.
-func (i indexer[T]) FromObject(raw any) (bool, []byte, error) {
-	row, ok := raw.(*T)
-	if !ok {
-		return false, nil, fmt.Errorf("index %T: got a %T", row, raw)
-	}
-	k := i.key(row)
-	return k != nil, k, nil
-}
-
-// FromArgs takes a key that is built already.
-func (i indexer[T]) FromArgs(args ...any) ([]byte, error) {
-	if len(args) == 1 {
-		if k, ok := args[0].([]byte); ok {
-			return k, nil
-		}
-	}
-	return nil, fmt.Errorf("index: want one built key, got %d arguments", len(args))
-}
-
-// PrefixFromArgs is FromArgs: keys are built so that prefixes just work.
-func (i indexer[T]) PrefixFromArgs(args ...any) ([]byte, error) { return i.FromArgs(args...) }
-
-// multiIndexer is indexer for a row that stands in the index under several keys.
-type multiIndexer[T any] struct {
-	indexer[T]
+// index says under which keys the rows of a table stand. Other indexes than the
+// primary one are narrow: rows that have no key there are not in them.
+type index[T any] struct {
+	at int
+	// shared: many rows may have one key. They stand behind it by their identity.
+	shared bool
+	// key appends a row's key to b, or answers nil for none.
+	key func(b []byte, row *T) []byte
+	// keys are all keys of a row that may have several; key is nil then.
 	keys func(*T) [][]byte
 }
 
-// FromObject is go-memdb's question for the keys of a row.
-func (i multiIndexer[T]) FromObject(raw any) (bool, [][]byte, error) {
-	row, ok := raw.(*T)
-	if !ok {
-		return false, nil, fmt.Errorf("index %T: got a %T", row, raw)
-	}
-	keys := i.keys(row)
-	return len(keys) > 0, keys, nil
-}
-
 // primary is the index by identity that every table has.
-const primary = "id"
+const primary = 0
 
 // unique declares an index in which every row has its own key.
-func unique[T any](name string, key func(*T) []byte) *memdb.IndexSchema {
-	return &memdb.IndexSchema{Name: name, Unique: true, AllowMissing: name != primary, Indexer: indexer[T]{key}}
+func unique[T any](at int, key func(b []byte, row *T) []byte) index[T] {
+	return index[T]{at: at, key: key}
 }
 
 // shared declares an index in which many rows may have one key.
-func shared[T any](name string, key func(*T) []byte) *memdb.IndexSchema {
-	return &memdb.IndexSchema{Name: name, AllowMissing: true, Indexer: indexer[T]{key}}
+func shared[T any](at int, key func(b []byte, row *T) []byte) index[T] {
+	return index[T]{at: at, shared: true, key: key}
 }
 
 // several declares an index in which a row may have many keys, and many rows
 // one.
-func several[T any](name string, keys func(*T) [][]byte) *memdb.IndexSchema {
-	return &memdb.IndexSchema{Name: name, AllowMissing: true, Indexer: multiIndexer[T]{keys: keys}}
+func several[T any](at int, keys func(*T) [][]byte) index[T] {
+	return index[T]{at: at, shared: true, keys: keys}
+}
+
+// of appends the whole key of a row whose identity is id to b, or answers nil.
+func (x *index[T]) of(b []byte, row *T, id []byte) []byte {
+	b = x.key(b, row)
+	if b != nil && x.shared {
+		b = append(b, id...)
+	}
+	return b
 }

@@ -6,16 +6,14 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableInstances = "instances"
+const instancesByNode = 1
 
-const instancesByNode = "node"
-
-func instancesTable() definition {
+func instancesTable() *table[api.Instance] {
 	return define[api.Instance](tableInstances,
-		unique(primary, func(i *api.Instance) []byte {
-			return key(string(i.PluginID), string(i.NodeID), string(i.AllocID), string(i.Type))
+		unique(primary, func(b []byte, i *api.Instance) []byte {
+			return appendKey(b, string(i.PluginID), string(i.NodeID), string(i.AllocID), string(i.Type))
 		}),
-		shared(instancesByNode, func(i *api.Instance) []byte { return key(string(i.NodeID), string(i.PluginID)) }),
+		shared(instancesByNode, func(b []byte, i *api.Instance) []byte { return appendKey(b, string(i.NodeID), string(i.PluginID)) }),
 	)
 }
 

@@ -7,46 +7,44 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableJobs = "jobs"
-
 const (
-	jobsUnsettled = "unsettled"
-	jobsStopped   = "stopped"
-	jobsWaiting   = "waiting"
-	jobsDone      = "done"
-	jobsUnstable  = "unstable"
-	jobsServices  = "services"
+	jobsUnsettled = iota + 1
+	jobsStopped
+	jobsWaiting
+	jobsDone
+	jobsUnstable
+	jobsServices
 )
 
-func jobsTable() definition {
-	id := func(j *api.Job) []byte { return key(string(j.Namespace), string(j.ID)) }
+func jobsTable() *table[api.Job] {
+	id := func(b []byte, j *api.Job) []byte { return appendKey(b, string(j.Namespace), string(j.ID)) }
 	return define[api.Job](tableJobs,
 		unique(primary, id),
-		unique(jobsUnsettled, func(j *api.Job) []byte {
+		unique(jobsUnsettled, func(b []byte, j *api.Job) []byte {
 			if j.Status.Settled {
 				return nil
 			}
-			return id(j)
+			return id(b, j)
 		}),
-		shared(jobsStopped, func(j *api.Job) []byte {
+		shared(jobsStopped, func(b []byte, j *api.Job) []byte {
 			if j.Desired == api.Present {
 				return nil
 			}
-			return key(timePart(j.ModifyTime))
+			return appendKey(b, timePart(j.ModifyTime))
 		}),
 		several(jobsWaiting, volumeKeys),
-		unique(jobsUnstable, func(j *api.Job) []byte {
+		unique(jobsUnstable, func(b []byte, j *api.Job) []byte {
 			if j.Status.Stable == j.Revision || j.Desired == api.Absent || j.Spec.Type.Ends() {
 				return nil
 			}
-			return id(j)
+			return id(b, j)
 		}),
 		several(jobsServices, serviceKeys),
-		unique(jobsDone, func(j *api.Job) []byte {
+		unique(jobsDone, func(b []byte, j *api.Job) []byte {
 			if !j.Status.Settled || j.Desired == api.Absent || !j.Spec.Type.Everywhere() {
 				return nil
 			}
-			return id(j)
+			return id(b, j)
 		}),
 	)
 }
@@ -154,21 +152,17 @@ func (v View) JobsWithService(ns api.NamespaceID, name string) iter.Seq[*api.Job
 
 // Services yields the services that jobs offer, each once, from a key on: the
 // namespace and the name. It notes nothing in a Watch.
-func (v View) Services(from Key) iter.Seq[Key] {
+func (v View) Services(lower Key) iter.Seq[Key] {
 	return func(yield func(Key) bool) {
 		for {
-			it, err := v.txn.LowerBound(tableJobs, jobsServices, []byte(from))
-			if err != nil {
-				panic(err) // the schema and this file disagree
-			}
-			job, ok := it.Next().(*api.Job)
-			if !ok {
+			job := from[api.Job](v, tableJobs, jobsServices, lower)
+			if job == nil {
 				return
 			}
 			// It stands in the index under each of its services.
 			var next Key
 			for _, k := range serviceKeys(job) {
-				if bytes.Compare(k, from) >= 0 && (next == nil || bytes.Compare(k, next) < 0) {
+				if bytes.Compare(k, lower) >= 0 && (next == nil || bytes.Compare(k, next) < 0) {
 					next = k
 				}
 			}
@@ -176,7 +170,7 @@ func (v View) Services(from Key) iter.Seq[Key] {
 				return
 			}
 			// Behind the rows of this service, before those of any other.
-			from = append(bytes.Clone(next[:len(next)-1]), 1)
+			lower = append(bytes.Clone(next[:len(next)-1]), 1)
 		}
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"io"
 	"runtime"
 	"sync"
-
-	"github.com/hashicorp/go-memdb"
 )
 
 // A server serves again when it has read its saved state. Reading the rows'
@@ -18,8 +16,6 @@ import (
 // lines are read by all processors, and put into the tables in their order.
 
 const (
-	// linesPerBatch is also how many rows a transaction inserts: one transaction
-	// for all would track more than go-memdb does cheaply.
 	linesPerBatch = 512
 	// batchesAhead bounds what is read before it is put into the tables.
 	batchesAhead = 32
@@ -36,13 +32,14 @@ type lines struct {
 // savedRow is what a line says.
 type savedRow struct {
 	table string // empty for the trailer
+	in    definition
 	row   any
 	count int // the trailer's
 	err   error
 }
 
-// readRows fills the database.
-func readRows(scan *bufio.Scanner, db *memdb.MemDB) error {
+// readRows fills the tables of a transaction.
+func readRows(scan *bufio.Scanner, tx *Tx) error {
 	work, ordered, stop := make(chan *lines, batchesAhead), make(chan *lines, batchesAhead), make(chan struct{})
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -64,29 +61,21 @@ func readRows(scan *bufio.Scanner, db *memdb.MemDB) error {
 	count, want, ended := 0, 0, false
 	for l := range ordered {
 		<-l.ready
-		txn := db.Txn(true)
 		for _, r := range l.rows {
 			switch {
 			case ended:
-				txn.Abort()
 				return errors.New("restore state: there is something after the trailer")
 			case r.err != nil && r.table == "":
-				txn.Abort()
 				return fmt.Errorf("restore state: row %d: %w", count+1, r.err)
 			case r.err != nil:
-				txn.Abort()
 				return fmt.Errorf("restore state: row %d of %s: %w", count+1, r.table, r.err)
 			case r.table == "":
 				ended, want = true, r.count
 				continue
 			}
 			count++
-			if err := txn.Insert(r.table, r.row); err != nil {
-				txn.Abort()
-				return fmt.Errorf("restore state: row %d of %s: %w", count, r.table, err)
-			}
+			r.in.insert(tx, r.row)
 		}
-		txn.Commit()
 	}
 	switch {
 	case !ended:
@@ -144,15 +133,15 @@ func (l *lines) decode(d *lineDecoder) {
 
 // lineDecoder reads lines, one after another. It is for one goroutine.
 type lineDecoder struct {
-	tables map[string]func(func(any) error) (any, error)
+	tables map[string]definition
 	text   bytes.Reader
 	json   *json.Decoder
 }
 
 func newLineDecoder() *lineDecoder {
-	d := &lineDecoder{tables: map[string]func(func(any) error) (any, error){}}
+	d := &lineDecoder{tables: map[string]definition{}}
 	for _, t := range definitions() {
-		d.tables[t.name] = t.decode
+		d.tables[t.id().String()] = t
 	}
 	d.reset()
 	return d
@@ -184,12 +173,12 @@ func (d *lineDecoder) line(b []byte) savedRow {
 }
 
 func (d *lineDecoder) row(table string, b []byte) savedRow {
-	decode := d.tables[table]
-	if decode == nil {
+	in := d.tables[table]
+	if in == nil {
 		return savedRow{err: fmt.Errorf("unknown table %q", table)}
 	}
-	v, err := decode(func(v any) error { return d.strict(b, v) })
-	return savedRow{table: table, row: v, err: err}
+	v, err := in.decode(func(v any) error { return d.strict(b, v) })
+	return savedRow{table: table, in: in, row: v, err: err}
 }
 
 // splitLine takes a line apart that has the form in which Save writes rows. What

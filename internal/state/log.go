@@ -4,10 +4,6 @@ import (
 	"time"
 )
 
-// tableLog has one row, which says where the log stands. It is a table of its
-// own, so that the clock's advance wakes nobody.
-const tableLog = "log"
-
 // Log is where the log stands.
 type Log struct {
 	// Last is the entry that was applied last.
@@ -24,13 +20,13 @@ type EntryID struct {
 	Sequence   uint64 `json:"sequence,omitempty"`
 }
 
-func logTable() definition {
-	return define[Log](tableLog, unique(primary, func(*Log) []byte { return key(tableLog) }))
+func logTable() *table[Log] {
+	return define[Log](tableLog, unique(primary, func(b []byte, _ *Log) []byte { return appendKey(b, "") }))
 }
 
 // Log is where the log stands; the zero Log before the first entry.
 func (v View) Log() Log {
-	if l := first[Log](v, tableLog, primary, key(tableLog)); l != nil {
+	if l := first[Log](v, tableLog, primary, key("")); l != nil {
 		return *l
 	}
 	return Log{}

@@ -6,19 +6,17 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableNodes = "nodes"
+const nodesDraining = 1
 
-const nodesDraining = "draining"
-
-func nodesTable() definition {
-	id := func(n *api.Node) []byte { return key(string(n.ID)) }
+func nodesTable() *table[api.Node] {
+	id := func(b []byte, n *api.Node) []byte { return appendKey(b, string(n.ID)) }
 	return define[api.Node](tableNodes,
 		unique(primary, id),
-		unique(nodesDraining, func(n *api.Node) []byte {
+		unique(nodesDraining, func(b []byte, n *api.Node) []byte {
 			if n.Spec.Drain == nil {
 				return nil
 			}
-			return id(n)
+			return id(b, n)
 		}),
 	)
 }

@@ -7,70 +7,68 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableOperations = "operations"
-
 const (
-	operationsOpen     = "open"
-	operationsWaiting  = "waiting"
-	operationsExecutor = "executor"
-	operationsCalls    = "calls"
-	operationsVolumes  = "volumes"
-	operationsNoRoom   = "exhausted"
-	operationsEnded    = "ended"
-	operationsVolume   = "volume"
+	operationsOpen = iota + 1
+	operationsWaiting
+	operationsExecutor
+	operationsCalls
+	operationsVolumes
+	operationsNoRoom
+	operationsEnded
+	operationsVolume
 )
 
-func operationsTable() definition {
+func operationsTable() *table[api.Operation] {
 	return define[api.Operation](tableOperations,
-		unique(primary, func(o *api.Operation) []byte { return key(string(o.ID)) }),
-		unique(operationsOpen, func(o *api.Operation) []byte {
+		unique(primary, func(b []byte, o *api.Operation) []byte { return appendKey(b, string(o.ID)) }),
+		unique(operationsOpen, func(b []byte, o *api.Operation) []byte {
 			if !o.Open() {
 				return nil
 			}
-			return key(o.Name)
+			return appendKey(b, o.Name)
 		}),
-		unique(operationsWaiting, func(o *api.Operation) []byte {
+		unique(operationsWaiting, func(b []byte, o *api.Operation) []byte {
 			if o.Status.State != api.OperationWaiting {
 				return nil
 			}
 			if !o.Status.Next.IsZero() {
-				return key(string(o.PluginID), waitsForTime, timePart(o.Status.Next), string(o.ID))
+				return appendKey(b, string(o.PluginID), waitsForTime, timePart(o.Status.Next), string(o.ID))
 			}
-			return key(string(o.PluginID), waitsForTurn, timePart(o.Place()), string(o.ID))
+			return appendKey(b, string(o.PluginID), waitsForTurn, timePart(o.Place()), string(o.ID))
 		}),
-		unique(operationsVolumes, func(o *api.Operation) []byte {
+		unique(operationsVolumes, func(b []byte, o *api.Operation) []byte {
 			if !o.Open() {
 				return nil
 			}
-			return key(string(o.Namespace), string(o.VolumeID), timePart(o.Place()), string(o.ID))
+			return appendKey(b, string(o.Namespace), string(o.VolumeID), timePart(o.Place()), string(o.ID))
 		}),
-		unique(operationsNoRoom, func(o *api.Operation) []byte {
+		unique(operationsNoRoom, func(b []byte, o *api.Operation) []byte {
 			open := o.Status.State == api.OperationWaiting && (o.Kind == api.OperationCreate || o.Kind == api.OperationPublish)
 			given := o.Status.State == api.OperationCancelled && o.Kind == api.OperationPublish
 			if o.Status.Code != "RESOURCE_EXHAUSTED" || !open && !given {
 				return nil
 			}
-			return key(string(o.PluginID), string(o.NodeID), string(o.ID))
+			return appendKey(b, string(o.PluginID), string(o.NodeID), string(o.ID))
 		}),
-		unique(operationsCalls, func(o *api.Operation) []byte {
+		unique(operationsCalls, func(b []byte, o *api.Operation) []byte {
 			if o.Status.State != api.OperationAssigned {
 				return nil
 			}
-			return key(string(o.PluginID), string(o.ID))
+			return appendKey(b, string(o.PluginID), string(o.ID))
 		}),
-		shared(operationsExecutor, func(o *api.Operation) []byte {
+		shared(operationsExecutor, func(b []byte, o *api.Operation) []byte {
 			if o.Status.State != api.OperationAssigned {
 				return nil
 			}
-			return key(string(o.Status.Executor))
+			return appendKey(b, string(o.Status.Executor))
 		}),
-		shared(operationsEnded, func(o *api.Operation) []byte {
+		shared(operationsEnded, func(b []byte, o *api.Operation) []byte {
 			if o.Open() {
 				return nil
 			}
-			return key(timePart(o.ModifyTime))
+			return appendKey(b, timePart(o.ModifyTime))
 		}),
-		shared(operationsVolume, func(o *api.Operation) []byte { return key(string(o.Namespace), string(o.VolumeID)) }),
+		shared(operationsVolume, func(b []byte, o *api.Operation) []byte { return appendKey(b, string(o.Namespace), string(o.VolumeID)) }),
 	)
 }
 

@@ -6,31 +6,29 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tablePublications = "publications"
-
 const (
-	publicationsByNode  = "node"
-	publicationsGrowing = "growing"
-	publicationsLeft    = "left"
+	publicationsByNode = iota + 1
+	publicationsGrowing
+	publicationsLeft
 )
 
-func publicationsTable() definition {
+func publicationsTable() *table[api.Publication] {
 	return define[api.Publication](tablePublications,
-		unique(primary, func(p *api.Publication) []byte {
-			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+		unique(primary, func(b []byte, p *api.Publication) []byte {
+			return appendKey(b, string(p.Namespace), string(p.VolumeID), string(p.NodeID))
 		}),
-		unique(publicationsLeft, func(p *api.Publication) []byte {
+		unique(publicationsLeft, func(b []byte, p *api.Publication) []byte {
 			if !p.Status.Left {
 				return nil
 			}
-			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+			return appendKey(b, string(p.Namespace), string(p.VolumeID), string(p.NodeID))
 		}),
-		shared(publicationsByNode, func(p *api.Publication) []byte { return key(string(p.NodeID), string(p.PluginID)) }),
-		unique(publicationsGrowing, func(p *api.Publication) []byte {
+		shared(publicationsByNode, func(b []byte, p *api.Publication) []byte { return appendKey(b, string(p.NodeID), string(p.PluginID)) }),
+		unique(publicationsGrowing, func(b []byte, p *api.Publication) []byte {
 			if p.Status.NodeExpansion == 0 || p.Status.NodeExpansionRefused != "" {
 				return nil
 			}
-			return key(string(p.Namespace), string(p.VolumeID), string(p.NodeID))
+			return appendKey(b, string(p.Namespace), string(p.VolumeID), string(p.NodeID))
 		}),
 	)
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableRevisions = "revisions"
-
 // Revision is one spec that was applied for a job. Allocations name the
 // revision that they run, so that a row of theirs stays narrow.
 type Revision struct {
@@ -22,8 +20,10 @@ type Revision struct {
 	Spec    api.JobSpec `json:"spec"`
 }
 
-func revisionsTable() definition {
-	return define[Revision](tableRevisions, unique(primary, func(r *Revision) []byte { return revisionKey(r.JobUID, r.Revision) }))
+func revisionsTable() *table[Revision] {
+	return define[Revision](tableRevisions, unique(primary, func(b []byte, r *Revision) []byte {
+		return binary.BigEndian.AppendUint64(appendKey(b, r.JobUID), r.Revision)
+	}))
 }
 
 func revisionKey(uid string, revision uint64) []byte {

@@ -2,11 +2,11 @@ package state
 
 import "github.com/berth-dev/berth/api"
 
-const tableSecrets = "secrets"
-
-func secretsTable() definition {
+func secretsTable() *table[api.VolumeSecrets] {
 	return define[api.VolumeSecrets](tableSecrets,
-		unique(primary, func(s *api.VolumeSecrets) []byte { return key(string(s.Namespace), string(s.VolumeID)) }))
+		unique(primary, func(b []byte, s *api.VolumeSecrets) []byte {
+			return appendKey(b, string(s.Namespace), string(s.VolumeID))
+		}))
 }
 
 // VolumeSecrets are the sealed secrets of a volume, or nil if it has none.

@@ -2,9 +2,6 @@ package state
 
 import "github.com/berth-dev/berth/api"
 
-// tableSerials has one row a series of numbers that are never used twice.
-const tableSerials = "serials"
-
 // Serial is the last number of a series.
 type Serial struct {
 	Series string `json:"series"`
@@ -17,8 +14,8 @@ const (
 	serialCopies     = "copies"
 )
 
-func serialsTable() definition {
-	return define[Serial](tableSerials, unique(primary, func(s *Serial) []byte { return key(s.Series) }))
+func serialsTable() *table[Serial] {
+	return define[Serial](tableSerials, unique(primary, func(b []byte, s *Serial) []byte { return appendKey(b, s.Series) }))
 }
 
 // NextOperationID names a new operation.

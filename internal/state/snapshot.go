@@ -59,20 +59,19 @@ func (v View) saveLines(w io.Writer) error {
 		return fmt.Errorf("save header: %w", err)
 	}
 	count := 0
-	for _, d := range definitions() {
-		it, err := v.txn.Get(d.name, primary+"_prefix", []byte(nil))
-		if err != nil {
-			return fmt.Errorf("save table %s: %w", d.name, err)
-		}
-		for row := it.Next(); row != nil; row = it.Next() {
+	for _, d := range v.db.schema {
+		var failed error
+		d.each(v, func(row any) bool {
 			b, err := json.Marshal(row)
-			if err != nil {
-				return fmt.Errorf("save row of %s: %w", d.name, err)
+			if err == nil {
+				err = enc.Encode(line{Table: d.id().String(), Row: b})
 			}
-			if err := enc.Encode(line{Table: d.name, Row: b}); err != nil {
-				return fmt.Errorf("save row of %s: %w", d.name, err)
-			}
+			failed = err
 			count++
+			return err == nil
+		})
+		if failed != nil {
+			return fmt.Errorf("save row of %s: %w", d.id(), failed)
 		}
 	}
 	if err := enc.Encode(line{Rows: count}); err != nil {
@@ -97,9 +96,12 @@ func Load(r io.Reader) (*Store, error) {
 	if err := readHeader(scan); err != nil {
 		return nil, err
 	}
-	if err := readRows(scan, s.current.Load().db); err != nil {
+	// Nobody reads it yet: it is written as a fork, which wakes nobody.
+	tx := s.Fork()
+	if err := readRows(scan, tx); err != nil {
 		return nil, err
 	}
+	s.current.Load().db.Store(tx.db.modifiedBy(tx))
 	return s, nil
 }
 
@@ -127,4 +129,4 @@ func cutOr(err error) error {
 
 // Restore replaces everything in s by what other holds, and wakes everybody
 // who watches s. other must not be used afterwards.
-func (s *Store) Restore(other *Store) { s.replace(other.current.Load().db) }
+func (s *Store) Restore(other *Store) { s.replace(other.current.Load().db.Load()) }

@@ -6,30 +6,28 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableSnapshots = "snapshots"
-
 const (
-	snapshotsUnsettled = "unsettled"
-	snapshotsVolume    = "volume"
-	snapshotsExpiring  = "expiring"
+	snapshotsUnsettled = iota + 1
+	snapshotsVolume
+	snapshotsExpiring
 )
 
-func snapshotsTable() definition {
-	id := func(s *api.Snapshot) []byte { return key(string(s.Namespace), string(s.ID)) }
+func snapshotsTable() *table[api.Snapshot] {
+	id := func(b []byte, s *api.Snapshot) []byte { return appendKey(b, string(s.Namespace), string(s.ID)) }
 	return define[api.Snapshot](tableSnapshots,
 		unique(primary, id),
-		unique(snapshotsUnsettled, func(s *api.Snapshot) []byte {
+		unique(snapshotsUnsettled, func(b []byte, s *api.Snapshot) []byte {
 			if SnapshotSettled(s) {
 				return nil
 			}
-			return id(s)
+			return id(b, s)
 		}),
-		shared(snapshotsVolume, func(s *api.Snapshot) []byte { return key(string(s.Namespace), string(s.VolumeID)) }),
-		shared(snapshotsExpiring, func(s *api.Snapshot) []byte {
+		shared(snapshotsVolume, func(b []byte, s *api.Snapshot) []byte { return appendKey(b, string(s.Namespace), string(s.VolumeID)) }),
+		shared(snapshotsExpiring, func(b []byte, s *api.Snapshot) []byte {
 			if s.Desired == api.Absent || s.Spec.Keep == 0 {
 				return nil
 			}
-			return key(timePart(s.Expires()))
+			return appendKey(b, timePart(s.Expires()))
 		}),
 	)
 }

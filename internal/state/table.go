@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"fmt"
 	"iter"
 	"strings"
 
@@ -12,8 +11,8 @@ import (
 // Table is one noun's rows in the order of their identity, for whoever lists
 // nouns without knowing them.
 type Table[T any] struct {
-	name string
-	key  func(*T) []byte
+	at  tableID
+	key func([]byte, *T) []byte
 }
 
 // The tables that lists are made of.
@@ -45,19 +44,15 @@ func Allocations() Table[api.Allocation] { return tableOf[api.Allocation](alloca
 // Snapshots has the key namespace, id.
 func Snapshots() Table[api.Snapshot] { return tableOf[api.Snapshot](snapshotsTable()) }
 
-func tableOf[T any](d definition) Table[T] {
-	by, ok := d.schema.Indexes[primary].Indexer.(indexer[T])
-	if !ok {
-		panic(fmt.Errorf("rows of %s have several identities", d.name)) // the schema and this package disagree
-	}
-	return Table[T]{name: d.name, key: by.key}
+func tableOf[T any](t *table[T]) Table[T] {
+	return Table[T]{at: t.at, key: t.indexes[primary].key}
 }
 
 // Name is the name of the table.
-func (t Table[T]) Name() string { return t.name }
+func (t Table[T]) Name() string { return t.at.String() }
 
 // Modified is when a row of the table was last written.
-func (t Table[T]) Modified(v View) uint64 { return v.modified(t.name) }
+func (t Table[T]) Modified(v View) uint64 { return v.modified(t.at) }
 
 // Key is a row's identity in its table: its parts, each with a NUL behind it.
 // Keys order rows, and a prefix of the parts is a prefix of the key.
@@ -78,21 +73,13 @@ func (k Key) HasPrefix(p Key) bool { return bytes.HasPrefix(k, p) }
 func (k Key) Next() Key { return append(bytes.Clone(k), 0) }
 
 // From yields the rows from a key on, in key order, with their keys. It notes
-// nothing in a Watch: go-memdb cannot watch such a range.
+// nothing in a Watch: such a range cannot be watched.
 func (t Table[T]) From(v View, lower Key) iter.Seq2[Key, *T] {
 	return func(yield func(Key, *T) bool) {
-		it, err := v.txn.LowerBound(t.name, primary, []byte(lower))
-		if err != nil {
-			panic(err) // the schema and this file disagree
+		tree := treeOf[T](v, t.at, primary)
+		if w := writing[T](v, t.at); w != nil {
+			tree = w.at[primary].Keep()
 		}
-		for raw := it.Next(); raw != nil; raw = it.Next() {
-			row, ok := raw.(*T)
-			if !ok {
-				panic(fmt.Errorf("table %s has a %T", t.name, raw)) // the schema and this file disagree
-			}
-			if !yield(t.key(row), row) {
-				return
-			}
-		}
+		tree.From(lower, func(row *T) bool { return yield(t.key(nil, row), row) })
 	}
 }

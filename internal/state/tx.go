@@ -16,9 +16,14 @@ type Tx struct {
 	index   uint64
 	now     time.Time
 	writes  int                 // rows that were put or removed
-	tables  map[string]bool     // tables that were written
+	tables  [tableCount]bool    // tables that were written
+	writing [tableCount]writer  // what was written to them, nil for nothing
 	touched map[api.NodeID]bool // nodes whose assignments changed: true if allocations did
-	done    bool
+	// generation is what Commit writes to; nil for a fork.
+	generation *generation
+	// publishes: somebody may wait for what the transaction changes.
+	publishes bool
+	done      bool
 	// observer hears of the commit; nil for a fork.
 	observer Observer
 	changes  []Change
@@ -47,16 +52,24 @@ func (tx *Tx) Commit() {
 		}
 	}
 	tx.writeIndexes()
-	tx.txn.Commit()
+	tx.generation.db.Store(tx.db.modifiedBy(tx))
+	for _, w := range tx.writing {
+		if w != nil {
+			w.published()
+		}
+	}
 	tx.done = true
+	tx.generation.writing.Unlock()
 	tx.tell()
 }
 
 // Abort forgets the writes. After Commit it does nothing.
 func (tx *Tx) Abort() {
 	if !tx.done {
-		tx.txn.Abort()
 		tx.done = true
+		if tx.generation != nil {
+			tx.generation.writing.Unlock()
+		}
 	}
 }
 
@@ -67,7 +80,7 @@ type stamped[T any] interface {
 }
 
 // put stores a new row, or a changed copy of the stored one, and stamps it.
-func put[T any, P stamped[T]](tx *Tx, table string, row P) {
+func put[T any, P stamped[T]](tx *Tx, table tableID, row P) {
 	meta := row.GetMeta()
 	if meta.Version == 0 {
 		meta.CreateIndex, meta.CreateTime = tx.index, tx.now
@@ -79,21 +92,17 @@ func put[T any, P stamped[T]](tx *Tx, table string, row P) {
 }
 
 // insert stores a row without stamping it.
-func insert[T any](tx *Tx, table string, row *T) {
-	if err := tx.txn.Insert(table, row); err != nil {
-		panic(fmt.Errorf("put into %s: %w", table, err)) // the schema and this package disagree
-	}
-	tx.own.put(table, row, row)
+func insert[T any](tx *Tx, table tableID, row *T) {
+	writesOf[T](tx, table).put(row)
 	tx.tables[table] = true
 	tx.writes++
 }
 
 // remove deletes a row that is there.
-func remove[T any](tx *Tx, table string, row *T) {
-	if err := tx.txn.Delete(table, row); err != nil {
-		panic(fmt.Errorf("delete from %s: %w", table, err)) // the caller did not look before
+func remove[T any](tx *Tx, table tableID, row *T) {
+	if !writesOf[T](tx, table).remove(row) {
+		panic(fmt.Errorf("delete from %s: it is not there", table)) // the caller did not look before
 	}
-	tx.own.put(table, row, nil)
 	if noun, ok := any(row).(Noun); ok {
 		tx.record(table, noun, true)
 	}

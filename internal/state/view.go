@@ -1,43 +1,26 @@
 package state
 
 import (
-	"context"
 	"iter"
 
-	"github.com/hashicorp/go-memdb"
+	"github.com/berth-dev/berth/internal/radix"
 )
 
 // View reads one consistent moment of the state. It is a small value: pass it
 // by value. Rows that it returns are shared and must not be changed.
 type View struct {
-	txn       *memdb.Txn
+	db        *database
+	tx        *Tx // whose writes it sees, or nil
 	watch     *Watch
-	abandoned <-chan struct{}
-	own       *ownRows // of a Tx
+	abandoned *radix.Signal
 }
 
-// Watch collects what was read, so that one can wait until any of it changes.
-// It is for one goroutine.
-type Watch struct {
-	set memdb.WatchSet
-}
-
-// NewWatch returns an empty Watch.
-func NewWatch() *Watch { return &Watch{set: memdb.NewWatchSet()} }
-
-// Wait returns nil when anything that was read through the watch has changed,
-// or ctx's error.
-func (w *Watch) Wait(ctx context.Context) error { return w.set.WatchCtx(ctx) }
-
-// Also makes Wait return when ch is closed, too: for waiting on what is not in
-// the state.
-func (w *Watch) Also(ch <-chan struct{}) { w.set.Add(ch) }
-
-// Watching returns the same view, noting in w everything that is read.
+// Watching returns the same view, noting in w everything that is read. What a
+// transaction reads is not noted: what it writes may never come true.
 func (v View) Watching(w *Watch) View {
 	v.watch = w
 	if v.abandoned != nil {
-		w.set.Add(v.abandoned)
+		w.note(v.abandoned)
 	}
 	return v
 }
@@ -49,43 +32,52 @@ func (v View) Quiet() View {
 	return v
 }
 
-func (v View) note(ch <-chan struct{}) {
-	if v.watch != nil {
-		v.watch.set.Add(ch)
-	}
-}
+// watched reports whether reads are noted.
+func (v View) watched() bool { return v.watch != nil && v.tx == nil }
 
 // first is the row with that key in a unique index, or nil.
-func first[T any](v View, table, index string, k []byte) *T {
-	txn := v.txn
-	if v.own != nil && index == primary {
-		if row, written := v.own.find(table, k); written {
-			t, _ := row.(*T)
-			return t
-		}
-		txn = v.own.base
+func first[T any](v View, table tableID, index int, k []byte) *T {
+	tree := treeOf[T](v, table, index)
+	if !v.watched() {
+		return tree.Get(k)
 	}
-	ch, raw, err := txn.FirstWatch(table, index, k)
-	if err != nil {
-		panic(err) // the schema and this file disagree
-	}
-	v.note(ch)
-	if raw == nil {
-		return nil
-	}
-	return raw.(*T)
+	row, signal := tree.Watch(k)
+	v.watch.note(signal)
+	return row
 }
 
+// part is what has keys that begin with k in an index. If it stays, it is the
+// same also after the next write of the view's transaction.
+func part[T any](v View, table tableID, index int, k []byte, stays bool) radix.Range[T] {
+	if w := writing[T](v, table); w != nil && stays {
+		return w.at[index].Keep().Prefix(k)
+	}
+	r := treeOf[T](v, table, index).Prefix(k)
+	if v.watched() {
+		v.watch.note(r.Signal())
+	}
+	return r
+}
+
+// fewRows is how many rows of a transaction are read at once, so that writes in
+// between change nothing. If there are more, the tree is kept as it is.
+const fewRows = 8
+
 // rows yields the rows whose key in the index begins with k, in key order.
-func rows[T any](v View, table, index string, k []byte) iter.Seq[*T] {
+func rows[T any](v View, table tableID, index int, k []byte) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		it, err := v.txn.Get(table, index+"_prefix", k)
-		if err != nil {
-			panic(err) // the schema and this file disagree
+		if w := writing[T](v, table); w == nil {
+			part[T](v, table, index, k, true).All(yield)
+			return
 		}
-		v.note(it.WatchCh())
-		for raw := it.Next(); raw != nil; raw = it.Next() {
-			if !yield(raw.(*T)) {
+		var room [fewRows]*T
+		some, all := part[T](v, table, index, k, false).Some(room[:])
+		if !all {
+			part[T](v, table, index, k, true).All(yield)
+			return
+		}
+		for _, row := range some {
+			if !yield(row) {
 				return
 			}
 		}
@@ -93,41 +85,30 @@ func rows[T any](v View, table, index string, k []byte) iter.Seq[*T] {
 }
 
 // pull is rows, one at a time: nil is the end.
-func pull[T any](v View, table, index string, k []byte) func() *T {
-	it, err := v.txn.Get(table, index+"_prefix", k)
-	if err != nil {
-		panic(err) // the schema and this file disagree
-	}
-	v.note(it.WatchCh())
-	return func() *T {
-		row, _ := it.Next().(*T)
-		return row
-	}
+func pull[T any](v View, table tableID, index int, k []byte) func() *T {
+	return part[T](v, table, index, k, true).Cursor().Next
 }
 
 // peek is the first of rows, or nil.
-func peek[T any](v View, table, index string, k []byte) *T {
-	return pull[T](v, table, index, k)()
-}
-
-// last is the last of the rows whose key in the index begins with k, or nil.
-func last[T any](v View, table, index string, k []byte) *T {
-	ch, raw, err := v.txn.LastWatch(table, index+"_prefix", k)
-	if err != nil {
-		panic(err) // the schema and this file disagree
-	}
-	v.note(ch)
-	row, _ := raw.(*T)
+func peek[T any](v View, table tableID, index int, k []byte) (row *T) {
+	part[T](v, table, index, k, false).All(func(r *T) bool {
+		row = r
+		return false
+	})
 	return row
 }
 
+// last is the last of the rows whose key in the index begins with k, or nil.
+func last[T any](v View, table tableID, index int, k []byte) *T {
+	return part[T](v, table, index, k, false).Last()
+}
+
 // from is the first row whose key in the index is not less than k, or nil. It
-// notes nothing: go-memdb cannot watch such a range.
-func from[T any](v View, table, index string, k []byte) *T {
-	it, err := v.txn.LowerBound(table, index, k)
-	if err != nil {
-		panic(err) // the schema and this file disagree
-	}
-	row, _ := it.Next().(*T)
+// notes nothing: such a range cannot be watched.
+func from[T any](v View, table tableID, index int, k []byte) (row *T) {
+	treeOf[T](v, table, index).From(k, func(r *T) bool {
+		row = r
+		return false
+	})
 	return row
 }

@@ -6,45 +6,43 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const tableVolumes = "volumes"
-
 const (
-	volumesUnsettled = "unsettled"
-	volumesExternal  = "external"
-	volumesScheduled = "scheduled"
-	volumesContent   = "content"
+	volumesUnsettled = iota + 1
+	volumesExternal
+	volumesScheduled
+	volumesContent
 )
 
-func volumesTable() definition {
-	id := func(v *api.Volume) []byte { return key(string(v.Namespace), string(v.ID)) }
+func volumesTable() *table[api.Volume] {
+	id := func(b []byte, v *api.Volume) []byte { return appendKey(b, string(v.Namespace), string(v.ID)) }
 	return define[api.Volume](tableVolumes,
 		unique(primary, id),
-		unique(volumesUnsettled, func(v *api.Volume) []byte {
+		unique(volumesUnsettled, func(b []byte, v *api.Volume) []byte {
 			if VolumeSettled(v) {
 				return nil
 			}
-			return id(v)
+			return id(b, v)
 		}),
-		shared(volumesExternal, func(v *api.Volume) []byte {
+		shared(volumesExternal, func(b []byte, v *api.Volume) []byte {
 			if v.Status.ExternalID == "" {
 				return nil
 			}
-			return key(string(v.Spec.PluginID), v.Status.ExternalID)
+			return appendKey(b, string(v.Spec.PluginID), v.Status.ExternalID)
 		}),
-		shared(volumesScheduled, func(v *api.Volume) []byte {
+		shared(volumesScheduled, func(b []byte, v *api.Volume) []byte {
 			if !Scheduled(v) {
 				return nil
 			}
 			if s := v.Status.Schedule; s != nil && !s.Next.IsZero() && !s.Excess {
-				return key(timePart(s.Next))
+				return appendKey(b, timePart(s.Next))
 			}
-			return key(number(0))
+			return appendKey(b, number(0))
 		}),
-		shared(volumesContent, func(v *api.Volume) []byte {
+		shared(volumesContent, func(b []byte, v *api.Volume) []byte {
 			if v.Spec.SnapshotID == "" {
 				return nil
 			}
-			return key(string(v.Namespace), v.Spec.SnapshotID)
+			return appendKey(b, string(v.Namespace), v.Spec.SnapshotID)
 		}),
 	)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/internal/state/statetest"
 )
 
-// watched has several of everything. What go-memdb watches for a row that is
+// watched has several of everything. What is watched for a row that is
 // missing, or moves because its last neighbour went, belongs to others too:
 // such a watch fires for nothing, which costs one look.
 const watched = `

@@ -20,7 +20,6 @@ func Homes() []Home {
 	)
 	return []Home{
 		// State and log.
-		{"github.com/hashicorp/go-memdb", []string{"internal/state"}, "rows are reached through View and Tx"},
 		{"github.com/klauspost/compress", []string{"internal/state"}, "saved states"},
 		{"github.com/hashicorp/raft", []string{"internal/consensus", "internal/server", "cmd/berth"},
 			"only consensus reaches the log; the other two hand it a transport"},

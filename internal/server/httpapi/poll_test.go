@@ -94,7 +94,7 @@ func TestBlockingQueryEndsWithItsWait(t *testing.T) {
 }
 
 // TestBlockingQueryWakes for what it is about, and sleeps on through the rest.
-// Close neighbours may wake it too: what go-memdb watches for a range of rows
+// Close neighbours may wake it too: what is watched for a range of rows
 // may be shared with the next one.
 func TestBlockingQueryWakes(t *testing.T) {
 	t.Parallel()
