@@ -204,7 +204,8 @@ func (e *Engine) Import(name string, files []byte) {
 }
 
 // Tar is the files of an image: a static busybox with its programs, users, and
-// programs of the machine, by their places in the image. These must be static.
+// files of the machine, by their places in the image. Programs bring the
+// libraries that they need.
 func Tar(tb testing.TB, programs map[string]string) []byte {
 	tb.Helper()
 	const busybox = "/usr/bin/busybox"
@@ -243,13 +244,38 @@ func Tar(tb testing.TB, programs map[string]string) []byte {
 	const users = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000:app:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
 	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644}, []byte(users))
 	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\napp:x:1000:\n"))
+	libraries := map[string]bool{}
 	for place, source := range programs {
 		file(strings.TrimPrefix(place, "/"), source)
+		for _, library := range needs(tb, source) {
+			if !libraries[library] {
+				file(strings.TrimPrefix(library, "/"), library)
+			}
+			libraries[library] = true
+		}
 	}
 	if err := out.Close(); err != nil {
 		tb.Fatal(err)
 	}
 	return buf.Bytes()
+}
+
+// needs are the libraries of a program; static ones, and what is no program,
+// have none.
+func needs(tb testing.TB, program string) (libraries []string) {
+	tb.Helper()
+	out, err := exec.CommandContext(tb.Context(), "ldd", program).Output()
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(out)) {
+		for word := range strings.FieldsSeq(line) {
+			if strings.HasPrefix(word, "/") {
+				libraries = append(libraries, word)
+			}
+		}
+	}
+	return libraries
 }
 
 // Containers are the containers of the engine, running or not, by their names.
