@@ -190,6 +190,21 @@ func (s *AllocStatus) Why() string {
 	return ""
 }
 
+// Runs reports whether the allocation runs and is to go on. One whose tasks have
+// all ended does not, although its volumes are still to be unmounted before it
+// counts as ended.
+func (a *Allocation) Runs() bool {
+	if a.Status.State != AllocRunning || a.Desired == DesireStop {
+		return false
+	}
+	for _, t := range a.Status.Tasks {
+		if t.State != TaskEnded {
+			return true
+		}
+	}
+	return len(a.Status.Tasks) == 0
+}
+
 // NewAllocID is the id of the serial-th allocation of a job. It is derived,
 // because a controller that places has no random source.
 func NewAllocID(jobUID string, serial uint64) AllocID {

@@ -13,7 +13,7 @@ import (
 // it will have if it goes on; the time is zero if it does not run, or if one of
 // its tasks waits to be started again: then nobody can say.
 func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.Time) {
-	if a.Status.State != api.AllocRunning || a.Desired == api.DesireStop {
+	if !a.Runs() {
 		return false, time.Time{}
 	}
 	for _, t := range a.Status.Tasks {

@@ -76,10 +76,7 @@ func (r *Runner) report() {
 	if r.record.Phase != localdb.PhaseDone {
 		s.Tasks, s.Events = r.step.Tasks(), r.step.Events()
 		if s.State.Terminal() {
-			s.State = api.AllocPending
-			if len(s.Tasks) > 0 {
-				s.State = api.AllocRunning
-			}
+			s.State = api.AllocPending // the servers keep what it was before
 			s.Problem = &api.Problem{Message: "its tasks end and its volumes are unmounted", Since: r.turned}
 		}
 		if r.problem != nil {

@@ -508,7 +508,7 @@ func TestNoEndIsSaidBeforeAllIsDown(t *testing.T) {
 		stop := w.start(w.fresh())
 		after(time.Hour)
 		got := w.last()
-		if got.State != api.AllocRunning || got.Problem == nil || got.Problem.Step != "a" || got.Tasks["pg"].ExitCode != 1 {
+		if got.State.Terminal() || got.Problem == nil || got.Problem.Step != "a" || got.Tasks["pg"].ExitCode != 1 {
 			t.Errorf("the servers hear %+v", got)
 		}
 		if n := strings.Count(w.steps(), "down c"); n != 1 {

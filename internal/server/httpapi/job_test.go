@@ -17,6 +17,7 @@ func TestJobState(t *testing.T) {
 	alloc := func(head, state string, more string) string {
 		return fmt.Sprintf("%s\"status\":{\"state\":%q}%s}\n", head, state, more)
 	}
+	const unmounting = `"status":{"state":"running","tasks":{"pg":{"state":"ended"}}}}` + "\n"
 	const stop, replaced = `,"desired":"stop"`, `,"replaced":true`
 	for name, tc := range map[string]struct {
 		kind, desired string
@@ -29,6 +30,8 @@ func TestJobState(t *testing.T) {
 		"Placed":               {"service", "present", true, 2, alloc(c0, "pending", "") + alloc(c1, "pending", ""), api.JobPending},
 		"HalfRunning":          {"service", "present", true, 2, alloc(c0, "running", "") + alloc(c1, "pending", ""), api.JobPending},
 		"Running":              {"service", "present", true, 2, alloc(c0, "running", "") + alloc(c1, "running", ""), api.JobRunning},
+		"ItsTasksEnded":        {"service", "present", true, 2, alloc(c0, "running", "") + c1 + unmounting, api.JobPending},
+		"BatchUnmounting":      {"batch", "present", true, 2, alloc(c0, "running", "") + c1 + unmounting, api.JobRunning},
 		"OldRevisionRuns":      {"service", "present", false, 2, alloc(c0, "running", "") + alloc(c1, "running", ""), api.JobPending},
 		"OneIsToStop":          {"service", "present", true, 2, alloc(c0, "running", "") + alloc(c1, "running", stop), api.JobPending},
 		"OneWasReplaced":       {"service", "present", true, 1, alloc(c0, "failed", replaced) + alloc(c1, "running", ""), api.JobRunning},

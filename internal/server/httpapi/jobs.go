@@ -44,7 +44,7 @@ func jobState(job *api.Job, live []*api.Allocation) api.JobState {
 	running, ended, failed := 0, 0, 0
 	for _, a := range live {
 		switch {
-		case a.Status.State == api.AllocRunning && a.Desired == api.DesireRun:
+		case a.Runs(), job.Spec.Type.Ends() && a.Status.State == api.AllocRunning && a.Desired == api.DesireRun:
 			running++
 		case a.Status.State == api.AllocFailed:
 			failed++

@@ -78,6 +78,6 @@ func instance(v state.View, a *api.Allocation, name string) *api.ServiceInstance
 	return &api.ServiceInstance{
 		Namespace: a.Namespace, Service: name, JobID: a.JobID, AllocID: a.ID, NodeID: a.NodeID,
 		Address: node.Status.Profile.Address, Port: a.Port(s.Port), Tags: s.Tags,
-		Healthy: a.Status.State == api.AllocRunning && node.Status.State == api.NodeReady,
+		Healthy: a.Runs() && node.Status.State == api.NodeReady,
 	}
 }
