@@ -8,7 +8,7 @@ job "plugin-disk" {
 
       config {
         command = "/usr/local/bin/berth"
-        args    = ["plugin", "local", "--node-id", "${node.id}", "--root", "/var/lib/disk"]
+        args    = ["plugin", "local", "--node-id", "${node.unique.id}", "--root", "/var/lib/disk"]
       }
 
       csi_plugin {
