@@ -60,7 +60,7 @@ func (b *Berth) Account(c *client.Client, roots ...string) (a Account, err error
 		return a, err
 	}
 	a.Mounts = map[string]int{}
-	table, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := os.ReadFile(b.opts.Boot.mountTable())
 	if err != nil {
 		return a, err
 	}

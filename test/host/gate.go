@@ -23,6 +23,7 @@ type Gate struct {
 
 	mu    sync.Mutex // guards below
 	holds map[hold]*Held
+	calls map[string]int
 }
 
 // hold is a moment of a call: before the plugin has it, or after the plugin has
@@ -42,7 +43,7 @@ type Held struct {
 // StartGate listens beside the plugin's socket.
 func StartGate(tb testing.TB, plugin string) *Gate {
 	tb.Helper()
-	g := &Gate{Socket: plugin + ".gate", holds: map[hold]*Held{}}
+	g := &Gate{Socket: plugin + ".gate", holds: map[hold]*Held{}, calls: map[string]int{}}
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "unix", g.Socket)
 	if err != nil {
 		tb.Fatal(err)
@@ -83,6 +84,13 @@ func StartGate(tb testing.TB, plugin string) *Gate {
 	return g
 }
 
+// Calls counts the calls so far by which a volume is staged or published.
+func (g *Gate) Calls() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls["NodeStageVolume"] + g.calls["NodePublishVolume"] + g.calls["NodeUnpublishVolume"] + g.calls["NodeUnstageVolume"]
+}
+
 // Hold holds up the next call of a method, such as NodeStageVolume, before the
 // plugin has it, or after it has answered.
 func (g *Gate) Hold(method string, after bool) *Held {
@@ -107,6 +115,9 @@ func (g *Gate) Open() {
 func (g *Gate) pass(ctx context.Context, method string, after bool) error {
 	g.mu.Lock()
 	h := g.holds[hold{method, after}]
+	if !after {
+		g.calls[method]++
+	}
 	g.mu.Unlock()
 	if h == nil {
 		return nil

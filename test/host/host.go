@@ -32,9 +32,18 @@ type Options struct {
 	Config string
 	// Args are added to `berth agent --dev`.
 	Args []string
+	// Apart runs the server as a process of its own, which can be killed without
+	// the agent. Nothing ends what such an agent runs but the test itself.
+	Apart bool
+	// Boot is where the agent runs, and nil for the machine as it is.
+	Boot *Boot
+	// Disk is the size in MiB of a file system for the agent's data, and 0 for
+	// the machine's own.
+	Disk int
 }
 
-// Berth is one development agent: server, agent and local driver.
+// Berth is one development agent: server, agent and local driver; or, apart, a
+// server and an agent.
 type Berth struct {
 	tb      testing.TB
 	binary  string
@@ -43,6 +52,7 @@ type Berth struct {
 	opts    Options
 	http    string
 	raft    string
+	server  *exec.Cmd // if it is apart and runs
 
 	mu     sync.Mutex // guards below
 	cmd    *exec.Cmd
@@ -70,11 +80,23 @@ func Start(tb testing.TB, opts Options) *Berth {
 		tb: tb, binary: Binary(tb), DataDir: filepath.Join(dir, "d"), config: filepath.Join(dir, "berth.hcl"),
 		opts: opts, http: FreeAddress(tb), raft: FreeAddress(tb),
 	}
-	if err := os.WriteFile(b.config, []byte(opts.Config), 0o600); err != nil {
+	if opts.Apart {
+		b.opts.Config += fmt.Sprintf("client {\n enabled = true\n servers = [%q]\n}\n", "http://"+b.http)
+	}
+	if err := os.WriteFile(b.config, []byte(b.opts.Config), 0o600); err != nil {
 		tb.Fatal(err)
+	}
+	if opts.Disk > 0 {
+		b.mount(opts.Disk)
 	}
 	tb.Cleanup(func() {
 		b.Stop()
+		b.KillServer()
+		if opts.Disk > 0 {
+			if err := syscall.Unmount(b.DataDir, 0); err != nil {
+				tb.Errorf("unmount %s: %v", b.DataDir, err)
+			}
+		}
 		if tb.Failed() {
 			tb.Logf("output of the agent:\n%s", b.Output())
 		}
@@ -83,12 +105,79 @@ func Start(tb testing.TB, opts Options) *Berth {
 			tb.Error(err)
 		}
 	})
+	if opts.Apart {
+		b.StartServer()
+	}
 	b.Resume()
 	return b
 }
 
 // Binary is the program that runs.
 func (b *Berth) Binary() string { return b.binary }
+
+// mount makes a file system of that many MiB for the agent's data.
+func (b *Berth) mount(size int) {
+	b.tb.Helper()
+	if err := os.Mkdir(b.DataDir, 0o700); err != nil {
+		b.tb.Fatal(err)
+	}
+	if err := syscall.Mount("berth-test", b.DataDir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+// Fill leaves no room on the agent's file system, until Empty is called.
+func (b *Berth) Fill() {
+	b.tb.Helper()
+	f, err := os.Create(b.filler())
+	if err != nil {
+		b.tb.Fatal(err)
+	}
+	for chunk := make([]byte, 1<<20); len(chunk) > 0; {
+		if _, err := f.Write(chunk); err != nil {
+			chunk = chunk[:len(chunk)/2]
+		}
+	}
+	if err := f.Close(); err != nil {
+		b.tb.Fatal(err)
+	}
+}
+
+// Empty gives back the room.
+func (b *Berth) Empty() {
+	b.tb.Helper()
+	if err := os.Remove(b.filler()); err != nil {
+		b.tb.Error(err)
+	}
+}
+
+func (b *Berth) filler() string { return filepath.Join(b.DataDir, "filler") }
+
+// StartServer starts the server of an agent that is apart from it.
+func (b *Berth) StartServer() {
+	b.tb.Helper()
+	config := filepath.Join(filepath.Dir(b.config), "server.hcl")
+	if err := os.WriteFile(config, []byte("server {\n enabled = true\n}\n"), 0o600); err != nil {
+		b.tb.Fatal(err)
+	}
+	cmd := exec.Command(b.binary, "agent", "--data-dir", filepath.Join(filepath.Dir(b.config), "s"), "--config", config, //nolint:noctx // it ends by signals
+		"--http-address", b.http, "--raft-address", b.raft)
+	cmd.Stdout, cmd.Stderr = &locked{b: b}, &locked{b: b}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		b.tb.Fatal(err)
+	}
+	b.server = cmd
+}
+
+// KillServer kills the server, if it is apart.
+func (b *Berth) KillServer() {
+	if b.server != nil {
+		_ = b.server.Process.Kill() // it may have ended by itself
+		_ = b.server.Wait()
+		b.server = nil
+	}
+}
 
 // Binary is the berth binary: BERTH_BINARY, or one that is built for the tests.
 func Binary(tb testing.TB) string {
@@ -126,16 +215,36 @@ func FreeAddress(tb testing.TB) string {
 // its node is registered.
 func (b *Berth) Resume() {
 	b.tb.Helper()
-	args := append([]string{
-		"agent", "--dev", "--data-dir", b.DataDir, "--config", b.config,
-		"--http-address", b.http, "--raft-address", b.raft,
-	}, b.opts.Args...)
-	cmd := exec.Command(b.binary, args...) //nolint:noctx // it ends by signals
+	exited := b.Launch()
+	b.Eventually("the node is ready", startLimit, func() error {
+		select {
+		case <-exited:
+			b.tb.Fatalf("the agent ended\n%s", b.Output())
+		default:
+		}
+		out, _, _ := b.Try("node", "list")
+		if !strings.Contains(out, "ready") {
+			return fmt.Errorf("nodes: %s", out)
+		}
+		return nil
+	})
+}
+
+// Reboot makes the next agent one of another boot.
+func (b *Berth) Reboot(boot *Boot) { b.opts.Boot = boot }
+
+// Launch starts the agent on what the last one left behind, and waits for
+// nothing. What it answers is closed when the agent ends.
+func (b *Berth) Launch() (ended <-chan struct{}) {
+	b.tb.Helper()
+	args := []string{b.binary, "agent", "--data-dir", b.DataDir, "--config", b.config}
+	if !b.opts.Apart {
+		args = append(args, "--dev", "--http-address", b.http, "--raft-address", b.raft)
+	}
+	cmd := b.opts.Boot.enter(append(args, b.opts.Args...)...)
 	b.mu.Lock()
 	cmd.Stdout, cmd.Stderr = &locked{b: b}, &locked{b: b}
 	b.mu.Unlock()
-	// A test that is killed takes the agent along, not its tasks.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		b.tb.Fatal(err)
 	}
@@ -147,18 +256,7 @@ func (b *Berth) Resume() {
 	b.mu.Lock()
 	b.cmd, b.exited = cmd, exited
 	b.mu.Unlock()
-	b.Eventually("the node is ready", startLimit, func() error {
-		select {
-		case <-exited:
-			b.tb.Fatalf("the agent ended: %v\n%s", cmd.ProcessState, b.Output())
-		default:
-		}
-		out, _, _ := b.Try("node", "list")
-		if !strings.Contains(out, "ready") {
-			return fmt.Errorf("nodes: %s", out)
-		}
-		return nil
-	})
+	return exited
 }
 
 // locked collects output under the mutex.

@@ -16,20 +16,22 @@ type Plugin struct {
 	tb testing.TB
 	// Root holds its volumes, and Socket is where it listens.
 	Root, Socket string
+	// Boot is where it runs when it is started the next time.
+	Boot *Boot
 
 	cmd    *exec.Cmd
 	exited chan struct{}
 }
 
 // StartPlugin starts the driver. It ends with the test.
-func StartPlugin(tb testing.TB) *Plugin {
+func StartPlugin(tb testing.TB, boot *Boot) *Plugin {
 	tb.Helper()
 	before := look(tb)
 	dir, err := os.MkdirTemp("/tmp", "plugin")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Plugin{tb: tb, Root: filepath.Join(dir, "volumes"), Socket: filepath.Join(dir, "csi.sock")}
+	p := &Plugin{tb: tb, Root: filepath.Join(dir, "volumes"), Socket: filepath.Join(dir, "csi.sock"), Boot: boot}
 	p.Start()
 	tb.Cleanup(func() {
 		p.end(syscall.SIGTERM)
@@ -47,10 +49,9 @@ func (p *Plugin) Start() {
 	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		p.tb.Fatal(err)
 	}
-	p.cmd = exec.Command(Binary(p.tb), "plugin", "local", //nolint:noctx // it ends by signals
+	p.cmd = p.Boot.enter(Binary(p.tb), "plugin", "local",
 		"--root", p.Root, "--endpoint", "unix://"+p.Socket, "--node-id", "machine", "--log-level", "warn")
 	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.cmd.Start(); err != nil {
 		p.tb.Fatal(err)
 	}

@@ -28,7 +28,7 @@ type machine struct {
 
 func newMachine(t *testing.T, opts host.Options) *machine {
 	t.Helper()
-	p := host.StartPlugin(t)
+	p := host.StartPlugin(t, opts.Boot)
 	g := host.StartGate(t, p.Socket)
 	opts.Config += fmt.Sprintf("plugin \"disk\" {\n socket = %q\n}\n", g.Socket)
 	b := host.Start(t, opts)
@@ -74,7 +74,7 @@ func (m *machine) file(name string) string {
 	}
 	for _, at := range ats {
 		if at.Status.State != api.Freed && at.Status.TargetPath != "" {
-			return filepath.Join(at.Status.TargetPath, name)
+			return m.berth.Path(filepath.Join(at.Status.TargetPath, name))
 		}
 	}
 	return ""
