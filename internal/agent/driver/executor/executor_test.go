@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -380,5 +381,38 @@ func TestUnlinkedDataIsNeverRemoved(t *testing.T) {
 	}
 	if b, err := os.ReadFile(precious); string(b) != "data" {
 		t.Errorf("the volume's file holds %q, %v", b, err)
+	}
+}
+
+// TestEndOnFullDiskIsTheTasksOwn: nobody takes a task that did its work for one
+// that was killed because its end could not be written down.
+func TestEndOnFullDiskIsTheTasksOwn(t *testing.T) {
+	t.Parallel()
+	tasks, runDir := newTasks(t)
+	if err := unix.Mount("tmpfs", runDir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(runDir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	spec := script(t, tasks, "full/end", "while [ ! -e go ]; do sleep 0.02; done; exit 7")
+	if err := tasks.Start(ctx(t), spec); err != nil {
+		t.Fatal(err)
+	}
+	filler := filepath.Join(runDir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk does not fill: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(spec.Cwd, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := tasks.Wait(ctx(t), spec.ID)
+	if err != nil || got.ExitCode != 7 || got.Signal != 0 || got.Reason != "" {
+		t.Errorf("the task ended so: %+v, %v", got, err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Error(err)
 	}
 }

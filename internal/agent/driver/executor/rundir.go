@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -141,6 +142,54 @@ func (d runDir) write(name string, v any) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
+}
+
+// reserve takes the room that the record of the end will need: a disk that is
+// full by then must not turn a task that did its work into one that was killed.
+func (d runDir) reserve() error {
+	if err := writeSynced(d.path(exitFile+".new"), bytes.Repeat([]byte(" "), exitRoom)); err != nil {
+		return fmt.Errorf("reserve room for the record of the end: %w", err)
+	}
+	return nil
+}
+
+// exitRoom is more than the record of any end takes. What is left of it are
+// spaces, which JSON ends with as well.
+const exitRoom = 512
+
+// end records the end, in the room that was reserved for it if there is some.
+func (d runDir) end(e exit) error {
+	temp := d.path(exitFile + ".new")
+	b, err := json.Marshal(e)
+	if err == nil {
+		err = overwriteSynced(temp, append(b, bytes.Repeat([]byte(" "), max(0, exitRoom-len(b)))...))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return d.write(exitFile, e)
+	}
+	if err == nil {
+		err = os.Rename(temp, d.path(exitFile))
+	}
+	if err == nil {
+		err = syncDir(string(d))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", exitFile, err)
+	}
+	return nil
+}
+
+// overwriteSynced writes over the beginning of a file that is there.
+func overwriteSynced(path string, b []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(b); err != nil {
+		return err
+	}
+	return f.Sync()
 }
 
 func writeSynced(path string, b []byte) (err error) {

@@ -71,6 +71,9 @@ func (s *supervisor) run() error {
 // supervise returns when the task's end is recorded, or that it could not be
 // started. What it took is for Tasks to remove.
 func (s *supervisor) supervise() error {
+	if err := s.dir.reserve(); err != nil {
+		return s.fail(err)
+	}
 	output, err := openOutput(s.spec.Stdout, s.spec.Stderr, s.log)
 	if err != nil {
 		return s.fail(err)
@@ -91,7 +94,7 @@ func (s *supervisor) supervise() error {
 		return err
 	}
 	output.close()
-	return s.dir.write(exitFile, exit{
+	return s.dir.end(exit{
 		Ended: time.Now().UTC(), ExitCode: end.code, Signal: int(end.signal), Reason: reason,
 	})
 }

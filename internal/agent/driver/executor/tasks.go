@@ -227,7 +227,7 @@ func (t *Tasks) settle(ctx context.Context, dir runDir) (Status, error) {
 		e.Reason = ReasonRestart
 	}
 	t.log.Info("task ended without a supervisor", "dir", string(dir), "reason", e.Reason)
-	if err := dir.write(exitFile, e); err != nil {
+	if err := dir.end(e); err != nil {
 		// The next look finds the same, so a full disk hides no end.
 		t.log.Warn("end of task cannot be recorded", "dir", string(dir), "err", err)
 	}
