@@ -128,6 +128,17 @@ sim: setup-build ## simulate clusters that break; SEEDS=n of them, FIRST=n to re
 integration: setup-test build mockdriver ## test the binary with real mounts and disks, and kill it (root)
 	$(GO_TEST) -timeout 20m ./test/integration/...
 
+# The line with the result is held back until go has said its own.
+soak_last = awk '/^started [0-9]+ leaked_mounts / { result = $$0; next } { print; fflush() } END { if (result) print result }'
+
+.PHONY: soak
+soak: setup-test build ## start and stop 200 allocations at random and kill agents; MINUTES=n (root)
+	cd test/integration; BERTH_SOAK_MINUTES=$(or $(MINUTES),10) $(GO_TEST) -timeout 0 -v -run '^TestSoak$$' . | $(soak_last)
+
+.PHONY: kill-matrix
+kill-matrix: setup-test build ## kill every process in every phase of a start and a stop, and fill the disk (root)
+	cd test/integration; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 20m -v -run '^(TestKillMatrix|TestFullDisk)$$' .
+
 .PHONY: e2e
 e2e: setup-test build mockdriver csi-sanity ## test the binary from the outside: with the mock driver, and its own driver with csi-sanity (root)
 	cd $(MOCKDRIVER) && $(GO_TEST) ./...

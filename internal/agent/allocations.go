@@ -32,10 +32,12 @@ type allocations struct {
 	facts      facts
 	log        *slog.Logger
 
-	mu         sync.Mutex // guards below
-	runners    map[api.AllocID]*allocrunner.Runner
-	held       []localdb.Allocation  // wait for word of the servers
-	starting   []*allocrunner.Runner // not picked up by Run yet
+	mu       sync.Mutex // guards below
+	runners  map[api.AllocID]*allocrunner.Runner
+	held     []localdb.Allocation  // wait for word of the servers
+	starting []*allocrunner.Runner // not picked up by Run yet
+	// resting are done, and have no goroutine until something is said to them.
+	resting    map[*allocrunner.Runner]bool
 	draining   bool
 	started    chan struct{} // capacity 1: starting has something
 	changed    chan struct{} // closed and replaced when a runner ends
@@ -54,7 +56,7 @@ type allocations struct {
 func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
 	s := &allocations{
 		cfg: cfg, operations: ops, facts: f, log: log,
-		runners: map[api.AllocID]*allocrunner.Runner{},
+		runners: map[api.AllocID]*allocrunner.Runner{}, resting: map[*allocrunner.Runner]bool{},
 		started: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	s.cfg.Down = s.down
@@ -81,11 +83,38 @@ func (s *allocations) restore(records []localdb.Allocation, rebooted bool) {
 func (s *allocations) add(record localdb.Allocation) {
 	r := allocrunner.New(s.cfg, record, s.log)
 	s.runners[r.ID()] = r
+	s.start(r)
+}
+
+// start has Run pick up a runner; the caller holds mu.
+func (s *allocations) start(r *allocrunner.Runner) {
 	s.starting = append(s.starting, r)
 	select {
 	case s.started <- struct{}{}:
 	default:
 	}
+}
+
+// tell says something to a runner, and has one that rests listen; the caller
+// holds mu.
+func (s *allocations) tell(r *allocrunner.Runner, say func(*allocrunner.Runner)) {
+	say(r)
+	if s.resting[r] {
+		delete(s.resting, r)
+		s.start(r)
+	}
+}
+
+// rest takes a runner's goroutine from it, unless something was said to it in
+// the meantime.
+func (s *allocations) rest(r *allocrunner.Runner) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.Addressed() {
+		return false
+	}
+	s.resting[r] = true
+	return true
 }
 
 // Assign implements assignment.Consumer. While a restored cluster recovers,
@@ -98,7 +127,7 @@ func (s *allocations) Assign(a *api.Assignments) {
 	if a.Generation.Number != s.generation {
 		if s.generation != 0 {
 			for _, r := range s.runners {
-				r.Again()
+				s.tell(r, (*allocrunner.Runner).Again)
 			}
 			// Servers that were put back count operations from an older number on:
 			// one with the same id may be another.
@@ -145,7 +174,7 @@ func (s *allocations) undo(a *api.Assignments) {
 	s.undoing, s.epoch = map[api.AllocID]bool{}, a.Epoch
 	for id, r := range s.runners {
 		s.undoing[id] = true
-		r.Again()
+		s.tell(r, (*allocrunner.Runner).Again)
 	}
 	s.undone()
 }
@@ -184,7 +213,7 @@ func (s *allocations) clear(listed map[api.AllocID]bool) {
 		if !listed[id] {
 			s.clearing[id] = true
 			s.left = append(s.left, r.Attached()...)
-			r.Stop()
+			s.tell(r, (*allocrunner.Runner).Stop)
 		}
 	}
 	s.cleared()
@@ -210,14 +239,14 @@ func (s *allocations) take(a *api.Assignments, listed map[api.AllocID]bool) {
 		switch r := s.runners[as.ID]; {
 		case as.Allocation == nil: // unchanged
 		case r != nil:
-			r.Update(as)
+			s.tell(r, func(r *allocrunner.Runner) { r.Update(as) })
 		default:
 			s.add(localdb.Allocation{Assignment: as})
 		}
 	}
 	for id, r := range s.runners {
 		if !listed[id] {
-			r.Stop()
+			s.tell(r, (*allocrunner.Runner).Stop)
 		}
 	}
 }
@@ -249,12 +278,16 @@ func (s *allocations) pick() []*allocrunner.Runner {
 // retryRunner is how long to wait before a runner that failed goes on.
 const retryRunner = 5 * time.Second
 
-// keep runs one runner to its end. It fails only if the node's disk does.
+// keep runs one runner until it rests, or to its end. It fails only if the
+// node's disk does.
 func (s *allocations) keep(ctx context.Context, r *allocrunner.Runner) {
 	for {
-		err := r.Run(ctx)
-		if ctx.Err() != nil {
+		rests, err := r.Work(ctx)
+		if ctx.Err() != nil || rests && s.rest(r) {
 			return
+		}
+		if rests {
+			continue
 		}
 		if err == nil {
 			break
@@ -303,12 +336,12 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 		for _, r := range s.runners {
 			if !r.ServesPlugins() {
 				others = true
-				r.Stop()
+				s.tell(r, (*allocrunner.Runner).Stop)
 			}
 		}
 		for _, r := range s.runners {
 			if !others {
-				r.Stop()
+				s.tell(r, (*allocrunner.Runner).Stop)
 			}
 		}
 		left, changed := len(s.runners), s.changed

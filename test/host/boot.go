@@ -17,6 +17,12 @@ type Boot struct {
 	holder *exec.Cmd
 }
 
+// bootScript lets go of what other tests have mounted, which the new namespace
+// would hold, and gives the boot its id.
+const bootScript = `
+awk '$5 ~ "^/tmp/" { print $5 }' /proc/self/mountinfo | tac | while read -r at; do umount --lazy "$at" 2>/dev/null; done
+mount --bind "$0" /proc/sys/kernel/random/boot_id && echo up && exec sleep infinity`
+
 // StartBoot begins a boot. It ends with the test, or with End.
 func StartBoot(tb testing.TB) *Boot {
 	tb.Helper()
@@ -29,7 +35,7 @@ func StartBoot(tb testing.TB) *Boot {
 		tb.Fatal(err)
 	}
 	b := &Boot{holder: exec.Command("unshare", "--mount", "--propagation", "private", //nolint:noctx // it ends by signals
-		"sh", "-c", `mount --bind "$0" /proc/sys/kernel/random/boot_id && echo up && exec sleep infinity`, id)}
+		"sh", "-c", bootScript, id)}
 	b.holder.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	b.holder.Stderr = os.Stderr
 	out, err := b.holder.StdoutPipe()
@@ -60,7 +66,7 @@ func (b *Boot) enter(command ...string) *exec.Cmd {
 	if b != nil {
 		command = append([]string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", b.holder.Process.Pid), "--"}, command...)
 	}
-	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx,gosec // it ends by signals, and is the test's own
+	cmd := exec.Command(command[0], command[1:]...) //nolint:noctx // it ends by signals
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

@@ -52,6 +52,13 @@ func (f *fleet) start(id api.JobID, volumes ...api.VolumeID) *api.Allocation {
 
 func (f *fleet) submit(id api.JobID, volumes ...api.VolumeID) {
 	f.tb.Helper()
+	if err := f.apply(id, volumes...); err != nil {
+		f.tb.Fatal(err)
+	}
+}
+
+// apply is submit for who is not the test's own goroutine.
+func (f *fleet) apply(id api.JobID, volumes ...api.VolumeID) error {
 	task := api.Task{Name: "task", Driver: "exec", Config: map[string]any{"command": "/bin/sleep", "args": []any{"100000"}}}
 	group := api.TaskGroup{Name: "main", Count: 1}
 	for _, v := range volumes {
@@ -62,9 +69,8 @@ func (f *fleet) submit(id api.JobID, volumes ...api.VolumeID) {
 	}
 	group.Tasks = []api.Task{task}
 	spec := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{group}}
-	if _, err := f.client.ApplyJob(f.tb.Context(), api.DefaultNamespace, id, spec, 0); err != nil {
-		f.tb.Fatal(err)
-	}
+	_, err := f.client.ApplyJob(f.tb.Context(), api.DefaultNamespace, id, spec, 0)
+	return err
 }
 
 // untilRunning returns when the job's task runs.

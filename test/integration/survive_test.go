@@ -38,33 +38,41 @@ func (m *machine) ticks() {
 // boot the volume is mounted again and the job runs, on the data that was there.
 func TestRebootMountsAgain(t *testing.T) {
 	t.Parallel()
-	boot := host.StartBoot(t)
-	m := newMachine(t, host.Options{Apart: true, Boot: boot})
-	m.prepare()
-	reboot := func() {
-		boot.PowerCut(m.berth, m.plugin)
-		m.gate.Open()
-		boot = host.StartBoot(t)
-		m.plugin.Boot = boot
-		m.berth.Reboot(boot)
-		m.plugin.Start()
-		m.berth.Resume()
+	for name, before := range map[string]func(m *machine){
+		"WhileItRuns": func(m *machine) {
+			m.writer()
+			m.untilRunning("db")
+			m.ticks()
+		},
+		"InTheMiddleOfAStart": func(m *machine) {
+			m.writer()
+			m.untilRunning("db")
+			m.ticks()
+			m.stop("db")
+			m.untilFree("pg")
+			held := m.gate.Hold("NodePublishVolume", true)
+			m.writer()
+			<-held.Reached
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			boot := host.StartBoot(t)
+			m := newMachine(t, host.Options{Apart: true, Boot: boot})
+			m.prepare()
+			before(m)
+			boot.PowerCut(m.berth, m.plugin)
+			m.gate.Open()
+			boot = host.StartBoot(t)
+			m.plugin.Boot = boot
+			m.berth.Reboot(boot)
+			m.plugin.Start()
+			m.berth.Resume()
+			m.await("another start", func() bool { return m.lines("starts") == 2 })
+			m.settled("after a reboot", 1)
+			m.finish()
+		})
 	}
-	m.writer()
-	m.untilRunning("db")
-	m.ticks()
-	reboot()
-	m.await("another start", func() bool { return m.lines("starts") == 2 })
-	m.settled("after a reboot", 1)
-	m.stop("db")
-	m.untilFree("pg")
-	held := m.gate.Hold("NodePublishVolume", true)
-	m.writer()
-	<-held.Reached
-	reboot()
-	m.await("the third start", func() bool { return m.lines("starts") == 3 })
-	m.settled("after a reboot in the middle of a start", 1)
-	m.finish()
 }
 
 // TestAgentRestartsWithoutServers kills agent and server and starts the agent

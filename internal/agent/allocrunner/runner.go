@@ -157,6 +157,23 @@ func (r *Runner) nudge() {
 // Run runs the allocation until it is forgotten, or ctx ends: then it stays as
 // it is, and the next agent goes on with it.
 func (r *Runner) Run(ctx context.Context) error {
+	for {
+		rests, err := r.Work(ctx)
+		if !rests {
+			return err
+		}
+		select {
+		case <-r.changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Work is Run that returns also when there is nothing to do: the allocation is
+// done, and rests until something is said to its runner. A node that keeps the
+// logs of thousands of them keeps no goroutine for each.
+func (r *Runner) Work(ctx context.Context) (rests bool, err error) {
 	r.begin()
 	for ctx.Err() == nil {
 		switch r.phase() {
@@ -170,15 +187,23 @@ func (r *Runner) Run(ctx context.Context) error {
 				r.cfg.Down(r.ID())
 			}
 			if r.forgotten() {
-				return r.end(ctx)
+				return false, r.end(ctx)
 			}
-			select {
-			case <-r.changed:
-			case <-ctx.Done():
-			}
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// Addressed reports whether something was said to the runner that it has not
+// heard, and takes note of it.
+func (r *Runner) Addressed() bool {
+	select {
+	case <-r.changed:
+		return true
+	default:
+		return false
+	}
 }
 
 // begin makes the record of an allocation that is new. It is written before

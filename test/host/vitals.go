@@ -1,0 +1,67 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Vitals is what a process of Berth uses.
+type Vitals struct {
+	Goroutines, Files int
+	// Memory is resident, in bytes. CPU is used since the start of the process.
+	Memory int64
+	CPU    time.Duration
+}
+
+// Vitals are the agent's, which must have been given a metrics address.
+func (b *Berth) Vitals(metrics string) (v Vitals, err error) {
+	b.mu.Lock()
+	pid := 0
+	if b.cmd != nil {
+		pid = b.cmd.Process.Pid
+	}
+	b.mu.Unlock()
+	files, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
+	if err != nil {
+		return v, err
+	}
+	v.Files = len(files)
+	ctx, cancel := context.WithTimeout(b.tb.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metrics+"/v1/metrics", nil)
+	if err != nil {
+		return v, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return v, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		name, text, _ := strings.Cut(lines.Text(), " ")
+		value, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "go_goroutines":
+			v.Goroutines = int(value)
+		case "process_resident_memory_bytes":
+			v.Memory = int64(value)
+		case "process_cpu_seconds_total":
+			v.CPU = time.Duration(value * float64(time.Second))
+		}
+	}
+	if v.Goroutines == 0 {
+		return v, fmt.Errorf("the metrics at %s tell of no goroutines", metrics)
+	}
+	return v, lines.Err()
+}

@@ -1,0 +1,219 @@
+package integration_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/test/host"
+)
+
+// soak is a machine whose allocations are started and stopped at random while
+// its agent is killed at random.
+type soak struct {
+	*machine
+	metrics string
+	jobs    int
+	length  time.Duration
+	random  *rand.Rand // of who holds mu
+	mu      sync.Mutex
+}
+
+// TestSoak starts and stops allocations with volumes at random, and kills the
+// agent at random. Afterwards nothing is left, and a process of Berth has no
+// more goroutines and files than at the beginning. BERTH_SOAK_MINUTES makes it
+// long: then with 200 allocations.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	s := &soak{metrics: host.FreeAddress(t), jobs: 40, length: 20 * time.Second}
+	if text := os.Getenv("BERTH_SOAK_MINUTES"); text != "" {
+		minutes, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.jobs, s.length = 200, time.Duration(minutes*float64(time.Minute))
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	s.random = rand.New(rand.NewPCG(seed, 0))
+	s.machine = newMachine(t, host.Options{
+		Apart: true, Config: fmt.Sprintf("telemetry {\n metrics_address = %q\n}\n", s.metrics),
+	})
+	for i := range s.jobs {
+		s.volume(i)
+	}
+	s.settled("before", 0)
+	before := s.vitals()
+	ended := make(chan struct{})
+	time.AfterFunc(s.length, func() { close(ended) })
+	var workers sync.WaitGroup
+	for w := range 4 {
+		workers.Go(func() { s.work(w, ended) })
+	}
+	kills := s.kill(ended)
+	workers.Wait()
+	s.stopAll()
+	after := s.vitals()
+	t.Logf("%d agents killed; at first %+v, at last %+v", kills, before, after)
+	// Connections come and go: a few more or less are no growth.
+	const slack = 12
+	if after.Goroutines > before.Goroutines+slack || after.Files > before.Files+slack {
+		t.Errorf("it grows: %+v became %+v", before, after)
+	}
+	mounts, loops, procs := s.leaks()
+	fmt.Printf("started %d leaked_mounts %d leaked_loops %d leaked_procs %d\n", s.started(), len(mounts), len(loops), len(procs))
+	if len(mounts)+len(loops)+len(procs) > 0 {
+		t.Errorf("left behind: mounts %q, loop devices %q, processes %q", mounts, loops, procs)
+	}
+	for i := range s.jobs {
+		if err := s.client.DeleteVolume(t.Context(), api.DefaultNamespace, s.name(i), 0); err != nil {
+			t.Error(err)
+		}
+	}
+	for i := range s.jobs {
+		until(t, "volume "+string(s.name(i))+" gone", s.lookUp(i), func(v *api.VolumeInfo) bool { return v.Volume == nil })
+	}
+}
+
+// lookUp reads a volume, and answers none where there is none.
+func (s *soak) lookUp(i int) func(context.Context, client.Query) (api.VolumeInfo, uint64, error) {
+	return func(ctx context.Context, q client.Query) (api.VolumeInfo, uint64, error) {
+		v, at, err := s.client.Volume(ctx, api.DefaultNamespace, s.name(i), q)
+		if api.CodeOf(err) == api.CodeNotFound {
+			return api.VolumeInfo{}, at, nil
+		}
+		return v, at, err
+	}
+}
+
+func (*soak) name(i int) api.VolumeID { return api.VolumeID(fmt.Sprintf("v%d", i)) }
+
+// volume makes a volume: one in four is a file system on a loop device.
+func (s *soak) volume(i int) {
+	s.tb.Helper()
+	spec := api.VolumeSpec{
+		PluginID:     "disk",
+		Capabilities: []api.Capability{{AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem}},
+	}
+	if i%4 == 0 {
+		spec.CapacityMin = 16 << 20
+	}
+	if _, err := s.client.ApplyVolume(s.tb.Context(), api.DefaultNamespace, s.name(i), spec, 0); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+func (s *soak) pick(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.random.IntN(n)
+}
+
+// work starts and stops its share of the jobs until the end. It waits for
+// nothing: what was asked for last is what counts.
+func (s *soak) work(worker int, ended <-chan struct{}) {
+	for {
+		job := api.JobID(s.name(s.pick(s.jobs/4)*4 + worker))
+		if s.pick(2) == 0 {
+			if err := s.apply(job, api.VolumeID(job)); err != nil {
+				s.tb.Error(err)
+			}
+		} else if _, err := s.client.StopJob(s.tb.Context(), api.DefaultNamespace, job, 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
+			s.tb.Error(err)
+		}
+		pause := time.NewTimer(time.Duration(s.pick(400)) * time.Millisecond)
+		select {
+		case <-pause.C:
+		case <-ended:
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// kill kills the agent until the last third of the time: what grows, grows in
+// an agent that lives.
+func (s *soak) kill(ended <-chan struct{}) (kills int) {
+	quiet := time.After(s.length * 2 / 3)
+	for {
+		pause := time.NewTimer(time.Duration(500+s.pick(6000)) * time.Millisecond)
+		select {
+		case <-pause.C:
+			kills++
+			s.berth.Kill()
+			s.berth.Launch()
+		case <-quiet:
+			pause.Stop()
+			<-ended
+			return kills
+		}
+	}
+}
+
+// stopAll ends all jobs and waits until nothing holds a volume.
+func (s *soak) stopAll() {
+	s.tb.Helper()
+	for i := range s.jobs {
+		if _, err := s.client.StopJob(s.tb.Context(), api.DefaultNamespace, api.JobID(s.name(i)), 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
+			s.tb.Error(err)
+		}
+	}
+	for i := range s.jobs {
+		s.untilFree(s.name(i))
+	}
+	s.settled("at the end", 0)
+}
+
+// vitals are the agent's at rest.
+func (s *soak) vitals() (v host.Vitals) {
+	s.tb.Helper()
+	s.berth.Eventually("the agent's vitals", limit, func() (err error) {
+		v, err = s.berth.Vitals(s.metrics)
+		return err
+	})
+	return v
+}
+
+// started counts the allocations whose task was ever started.
+func (s *soak) started() (n int) {
+	s.tb.Helper()
+	allocs, _, err := s.client.Allocations(s.tb.Context(), client.Query{})
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	for _, a := range allocs {
+		if len(a.Status.Tasks) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// leaks are what is left where nothing should be.
+func (s *soak) leaks() (mounts, loops, procs []string) {
+	s.tb.Helper()
+	a, err := s.berth.Account(s.client, s.plugin.Root)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	for line := range strings.Lines(string(table)) {
+		at := strings.Fields(line)[4]
+		if strings.HasPrefix(at, filepath.Dir(s.berth.DataDir)+"/") || strings.HasPrefix(at, filepath.Dir(s.plugin.Root)+"/") {
+			mounts = append(mounts, at)
+		}
+	}
+	return mounts, a.Loops, a.Supervisors
+}
