@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -258,5 +259,32 @@ func TestDestroyEndsEverything(t *testing.T) {
 			w.t.Errorf("Destroy: %v", err)
 		}
 		w.wantTasks("after Destroy", 0, 2)
+	})
+}
+
+// A runner that rests hears that its allocation is forgotten.
+func TestDoneAllocationGoesWhenItIsForgotten(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.server.place("a")
+		_, stop := w.start()
+		defer stop()
+		w.server.change(func(a *api.Assignments) {
+			wanted := *a.Allocations[0].Allocation
+			wanted.Desired = api.DesireStop
+			a.Allocations[0].Allocation = &wanted
+			w.server.changed["a"] = a.Index
+		})
+		after(time.Second)
+		w.wantTasks("stopped", 0, 1)
+		dir := filepath.Join(w.dir, "alloc", "a")
+		if _, err := os.Stat(dir); err != nil || w.server.state("a") != api.AllocComplete {
+			t.Errorf("a is %s, and its logs are kept: %v", w.server.state("a"), err)
+		}
+		w.server.change(func(a *api.Assignments) { a.Allocations = nil })
+		after(time.Second)
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("its directory is there: %v", err)
+		}
 	})
 }
