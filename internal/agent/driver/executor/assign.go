@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -18,8 +17,8 @@ func assign(spec Spec) (*os.File, error) {
 		return nil, fmt.Errorf("make assignment: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "assignment")
-	a := first.Assignment{Command: spec.Command, Args: spec.Args, Env: spec.Env, Cwd: spec.Cwd}
-	if err = json.NewEncoder(f).Encode(a); err == nil {
+	a := first.Assignment{Command: spec.Command, Args: spec.Args, Env: spec.Env}
+	if _, err = f.Write(a.Bytes()); err == nil {
 		_, err = f.Seek(0, 0)
 	}
 	if err != nil {

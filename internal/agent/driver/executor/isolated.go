@@ -87,8 +87,8 @@ func (t *isolated) release(spec Spec, container *libcontainer.Container, record 
 	if err := t.reports.Decode(&r); err != nil {
 		return fmt.Errorf("start first process of container: %w", err)
 	}
-	if r.Error != "" {
-		return badCommand(spec, errors.New(r.Error))
+	if err := r.Err(); err != nil {
+		return badCommand(spec, err)
 	}
 	return nil
 }

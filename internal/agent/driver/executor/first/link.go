@@ -1,0 +1,5 @@
+//go:build cgo
+
+package first
+
+import "C" // first.c
