@@ -24,8 +24,10 @@ type PlaceAllocation struct {
 	NodeEpoch uint64     `json:"node_epoch"`
 	// Replaces is the ended allocation that this one follows.
 	Replaces api.AllocID `json:"replaces,omitempty"`
-	Failures int         `json:"failures,omitempty"`
-	Failing  time.Time   `json:"failing,omitzero"`
+	// Beside: it has not ended, and is stopped when this one is healthy.
+	Beside   bool      `json:"beside,omitempty"`
+	Failures int       `json:"failures,omitempty"`
+	Failing  time.Time `json:"failing,omitzero"`
 	// Ports are the numbers of the group's ports, in its order.
 	Ports []int `json:"ports,omitempty"`
 }
@@ -51,6 +53,9 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 	group := job.Spec.Group(c.Group)
 	if group == nil || c.Index >= group.Count && !job.Spec.Type.Everywhere() {
 		return conflict("job %s has no %s[%d]", c.JobID, c.Group, c.Index)
+	}
+	if c.Beside && !fit.Beside(group) {
+		return conflict("group %s of job %s has one allocation for each place", c.Group, c.JobID)
 	}
 	node := tx.Node(c.NodeID)
 	if node == nil || !node.Eligible() || node.Status.Epoch != c.NodeEpoch {
@@ -96,6 +101,9 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 func (c *PlaceAllocation) predecessor(tx *state.Tx, everywhere bool) (*api.Allocation, error) {
 	var found *api.Allocation
 	for a := range tx.PlaceAllocations(c.JobUID, c.Group, c.Index) {
+		if a.Replaced {
+			continue // it goes when the one behind it is healthy
+		}
 		if err := c.follows(a); err != nil {
 			return nil, err
 		}
@@ -103,7 +111,7 @@ func (c *PlaceAllocation) predecessor(tx *state.Tx, everywhere bool) (*api.Alloc
 	}
 	if everywhere {
 		for a := range tx.NodeAllocations(c.NodeID) {
-			if a.JobUID != c.JobUID || a.Group != c.Group || a.Terminal() && a.Replaced {
+			if a.JobUID != c.JobUID || a.Group != c.Group || a.Replaced {
 				continue
 			}
 			if err := c.follows(a); err != nil {
@@ -124,7 +132,7 @@ func (c *PlaceAllocation) follows(a *api.Allocation) error {
 	if a.ID != c.Replaces {
 		return conflict("%s is there already: allocation %s", a.Name(), a.ID.Short())
 	}
-	if !a.Terminal() {
+	if !a.Terminal() && (!c.Beside || a.Desired != api.DesireRun || a.Revision >= c.Revision) {
 		return conflict("allocation %s has not ended", a.ID.Short())
 	}
 	return nil
@@ -258,7 +266,7 @@ func (c *StopAllocation) Apply(tx *state.Tx) error {
 	}
 	next := *alloc
 	next.Desired, next.DesiredReason = api.DesireStop, c.Reason
-	next.Replaced = alloc.Terminal()
+	next.Replaced = alloc.Replaced || alloc.Terminal()
 	tx.PutAllocation(&next)
 	beginRelease(tx, c.ID)
 	tx.Touch(alloc.NodeID)

@@ -48,7 +48,7 @@ func (c *GiveUpPlace) Apply(tx *state.Tx) error {
 		return conflict("job %s has no %s[%d]", c.ID, c.Group, c.Index)
 	}
 	for a := range tx.PlaceAllocations(job.UID, c.Group, c.Index) {
-		if !a.Terminal() {
+		if !a.Terminal() && !a.Replaced {
 			return conflict("%s is there: allocation %s", a.Name(), a.ID.Short())
 		}
 	}

@@ -25,6 +25,13 @@ func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.T
 	return !now.Before(at), at
 }
 
+// Beside reports whether a group's newer allocation may be started while the
+// older one runs: it serves plugins, which others wait for, and holds nothing
+// that is for one.
+func Beside(g *api.TaskGroup) bool {
+	return g.ServesPlugins() && len(g.Volumes) == 0 && !slices.ContainsFunc(g.Ports, func(p api.Port) bool { return p.Static != 0 })
+}
+
 // Current reports whether an allocation of an older spec runs what the job's
 // spec asks for now: nothing has changed of its group but how many there are,
 // where they may be, and how they are exchanged.

@@ -60,7 +60,8 @@ func (v View) LiveAllocations(uid string) iter.Seq[*api.Allocation] {
 }
 
 // PlaceAllocations yields the allocations that have a place in a group, of
-// those that the scheduler still has to think of: one, or none.
+// those that the scheduler still has to think of: one, or none, and those that
+// go when it is healthy (Replaced).
 func (v View) PlaceAllocations(uid, group string, index int) iter.Seq[*api.Allocation] {
 	return rows[api.Allocation](v, tableAllocations, allocationsLive, key(uid, group, number(index)))
 }

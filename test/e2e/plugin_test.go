@@ -282,3 +282,47 @@ func TestPluginJob_NeverHealthy(t *testing.T) {
 	b.Run("volume", "delete", "pg")
 	b.Run("job", "stop", "mute")
 }
+
+// TestPluginJob_Update exchanges a plugin while its volumes are in use: the
+// newer instance is healthy before the older one is stopped, and undoes what the
+// older one has mounted.
+func TestPluginJob_Update(t *testing.T) {
+	t.Parallel()
+	m := host.NewMock(t)
+	b := host.Start(t, host.Options{})
+	j := asJob{"raw_exec", "mock", "monolith"}
+	first := strings.ReplaceAll(j.mock(t, m), `type = "system"`, "type = \"system\"\n update {\n min_healthy_time = \"1s\"\n }")
+	b.Apply(first)
+	b.Apply(volumeFile)
+	b.Apply(jobFile)
+	writer, old := runningTask(t, b, "db", "writer"), runningTask(t, b, "mock", "driver")
+	// The newer mock knows nothing of the volume, and takes its mounts away all the
+	// same.
+	second := strings.ReplaceAll(first, "mkdir -p", "true; mkdir -p")
+	b.Apply(second, "--detach")
+	b.Eventually("both instances are healthy", limit, func() error {
+		var p api.Plugin
+		b.JSON(&p, "plugin", "status", "mock")
+		if p.NodesHealthy != 2 {
+			return fmt.Errorf("plugin: %+v", p)
+		}
+		return nil
+	})
+	b.Eventually("the older instance is gone", limit, func() error {
+		var p api.Plugin
+		b.JSON(&p, "plugin", "status", "mock")
+		if len(p.Instances) != 1 || !p.Instances[0].Healthy {
+			return fmt.Errorf("plugin: %+v", p)
+		}
+		return nil
+	})
+	if is := runningTask(t, b, "mock", "driver"); is.PID == old.PID {
+		t.Errorf("the older instance runs on: %+v", is)
+	}
+	if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID {
+		t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
+	}
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "mock")
+}

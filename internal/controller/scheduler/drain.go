@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -49,7 +50,7 @@ func reconcileDrain(v state.View, now time.Time, ns api.NamespaceID, id api.JobI
 	p := newPass(v, now, job)
 	p.hypothetical = true
 	p.moving = map[api.AllocID]bool{}
-	for _, a := range p.live {
+	for _, a := range slices.Concat(p.live, p.outgoing) {
 		node := v.Node(a.NodeID)
 		if !leaves(a) || node == nil || node.Spec.Drain == nil || command.StaysDrained(v, node, a) {
 			continue

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -23,12 +22,14 @@ const (
 
 // pass is one reconciliation of one job.
 type pass struct {
-	v      state.View
-	now    time.Time
-	job    *api.Job
-	live   []*api.Allocation
-	plan   controller.Plan
-	placed []placement
+	v    state.View
+	now  time.Time
+	job  *api.Job
+	live []*api.Allocation
+	// outgoing are those that run until the one that replaces them is healthy.
+	outgoing []*api.Allocation
+	plan     controller.Plan
+	placed   []placement
 	// Fleet and keepers are made when they are first asked for.
 	fleet   *fleet
 	keepers map[seat]*api.Allocation
@@ -37,6 +38,8 @@ type pass struct {
 	// as the pass is concerned.
 	migrations map[string]*migration
 	moving     map[api.AllocID]bool
+	// joined are those beside which a newer one is placed.
+	joined map[api.AllocID]bool
 	// given is how many places this plan gives up, and made the volumes that it
 	// makes.
 	given uint64
@@ -68,13 +71,24 @@ func reconcileJob(v state.View, now time.Time, ns api.NamespaceID, id api.JobID)
 }
 
 func newPass(v state.View, now time.Time, job *api.Job) *pass {
-	return &pass{v: v, now: now, job: job, live: slices.Collect(v.LiveAllocations(job.UID))}
+	p := &pass{v: v, now: now, job: job}
+	for a := range v.LiveAllocations(job.UID) {
+		if a.Replaced {
+			p.outgoing = append(p.outgoing, a)
+		} else {
+			p.live = append(p.live, a)
+		}
+	}
+	return p
 }
 
 func (p *pass) reconcile() {
 	job := p.job
 	for _, a := range p.live {
 		p.stopUnwanted(a)
+	}
+	for _, a := range p.outgoing {
+		p.stopOutgoing(a)
 	}
 	if job.Desired == api.Present {
 		for i := range job.Spec.Groups {
@@ -103,6 +117,9 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 	case !a.Terminal() && a.Desired == api.DesireRun:
 		reason = p.outdated(a, group)
 		if reason != "" && !p.mayExchange(a, group) {
+			return
+		}
+		if reason != "" && p.joins(a, group) {
 			return
 		}
 	case p.everywhere() && a.Terminal() && p.left(a):
@@ -183,7 +200,9 @@ func (p *pass) fillSlot(at place, a *api.Allocation) {
 	case a == nil:
 		p.vacant(at, successor{})
 	case !a.Terminal():
-		if a.Desired == api.DesireStop {
+		if p.joined[a.ID] {
+			p.place(at, beside(a))
+		} else if a.Desired == api.DesireStop {
 			p.plan.Wait(p.slot(at), fmt.Sprintf("allocation %s before it is ending", a.ID.Short()), a.ModifyTime, time.Time{})
 		}
 	case p.finished(a, at.group):

@@ -47,7 +47,7 @@ func (p *pass) place(at place, after successor) {
 		Namespace: p.job.Namespace, JobID: p.job.ID, JobUID: p.job.UID, Revision: p.job.Revision,
 		Serial: serial, Group: at.group.Name, Index: at.index,
 		NodeID: node.ID, NodeEpoch: node.Status.Epoch,
-		Replaces: after.id, Failures: after.failures, Failing: after.failing, Ports: ports,
+		Replaces: after.id, Beside: after.beside, Failures: after.failures, Failing: after.failing, Ports: ports,
 	})
 	p.placed = append(p.placed, placement{at.group.Name, at.index, node.ID})
 	p.fleet.take(alloc, attachments)

@@ -3,7 +3,7 @@
 // It never starts or stops anything itself; it says what is wanted. Invariant:
 // an allocation is placed together with all the holds that it needs, in one
 // plan, or not at all; and no slot of a group ever has two allocations that
-// are meant to run.
+// are meant to run, but that of a plugin which is being exchanged.
 package scheduler
 
 import (

@@ -33,6 +33,7 @@ type successor struct {
 	ended    time.Time
 	failures int
 	failing  time.Time
+	beside   bool
 }
 
 // follow is the successor of an allocation that ended.
