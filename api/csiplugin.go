@@ -31,6 +31,9 @@ type CSIPlugin struct {
 	// AllowUnmounted accepts that the driver publishes a volume without a mount
 	// at the target path.
 	AllowUnmounted bool `json:"allow_unmounted,omitempty"`
+	// Exclusive: the driver cannot be there twice on a node, so that an update
+	// stops the older instance before the newer one is started.
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // What holds for a plugin that does not say.

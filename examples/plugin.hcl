@@ -12,8 +12,9 @@ job "plugin-disk" {
       }
 
       csi_plugin {
-        id   = "disk"
-        type = "monolith"
+        id        = "disk"
+        type      = "monolith"
+        exclusive = true # this driver locks its root
       }
     }
   }

@@ -29,7 +29,8 @@ func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.T
 // older one runs: it serves plugins, which others wait for, and holds nothing
 // that is for one.
 func Beside(g *api.TaskGroup) bool {
-	return g.ServesPlugins() && len(g.Volumes) == 0 && !slices.ContainsFunc(g.Ports, func(p api.Port) bool { return p.Static != 0 })
+	exclusive := slices.ContainsFunc(g.Tasks, func(t api.Task) bool { return t.CSIPlugin != nil && t.CSIPlugin.Exclusive })
+	return g.ServesPlugins() && !exclusive && len(g.Volumes) == 0 && !slices.ContainsFunc(g.Ports, func(p api.Port) bool { return p.Static != 0 })
 }
 
 // Current reports whether an allocation of an older spec runs what the job's

@@ -16,7 +16,7 @@ func reschedules[T any](at func(*T) **api.Reschedule) field[T] {
 
 var updateTable = &table[api.Update]{
 	doc: "How allocations are exchanged for those of a newer revision. What a group leaves out is as the job says. One is stopped before " +
-		"the other is started: two never hold a volume that is for one. Only in a group with a csi_plugin, and without volumes and static ports, the newer one is started first.",
+		"the other is started: two never hold a volume that is for one. Only in a group with a csi_plugin, and without exclusive, volumes and static ports, the newer one is started first.",
 	fields: []field[api.Update]{
 		integer("max_parallel", "How many places may be without a healthy allocation because of the update.",
 			func(u *api.Update) *int { return &u.MaxParallel }).standing("1"),

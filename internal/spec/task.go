@@ -59,5 +59,7 @@ var csiPluginTable = &table[api.CSIPlugin]{
 			func(c *api.CSIPlugin) *api.Duration { return &c.HealthTimeout }).standing(time.Duration(api.DefaultPluginHealthTimeout).String()),
 		flag("allow_unmounted", "Accept that the driver publishes a volume without a mount at the target path.",
 			func(c *api.CSIPlugin) *bool { return &c.AllowUnmounted }),
+		flag("exclusive", "The driver cannot be there twice on a node: an update stops the older instance before it starts the newer one.",
+			func(c *api.CSIPlugin) *bool { return &c.Exclusive }),
 	},
 }

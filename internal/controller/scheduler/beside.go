@@ -52,7 +52,7 @@ func (p *pass) stopOutgoing(a *api.Allocation) {
 		return
 	}
 	group := p.job.Spec.Group(a.Group)
-	reason := ""
+	var reason string
 	switch {
 	case p.job.Desired == api.Absent:
 		reason = "the job was stopped"
