@@ -5,6 +5,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -411,6 +412,36 @@ func (r *VolumeRequest) alone(p *Problems, path string, others map[string]*Volum
 			continue
 		}
 		return
+	}
+	r.crowded(p, path, others, count)
+}
+
+// crowded reports a second writer where a request of the allocation, perhaps a
+// third one, has an access mode that allows one: that is not seen by looking at
+// two of them.
+func (r *VolumeRequest) crowded(p *Problems, path string, others map[string]*VolumeRequest, count int) {
+	var one *VolumeRequest
+	var writers []string
+	note := func(o *VolumeRequest) {
+		if o.AccessMode == MultiNodeSingleWriter {
+			one = o
+		}
+		if o.writes() {
+			writers = append(writers, strconv.Quote(o.Name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		if o := others[name]; name != r.Name && r.meets(o, count) {
+			note(o)
+		}
+	}
+	if one != nil && len(writers) > 1 {
+		return // it was so without this one
+	}
+	if note(r); one != nil && len(writers) > 1 {
+		p.Addf(path+".access_mode", "use the same in all, and set read_only = true in all but one",
+			"goes not with the others: volumes %s write to the same volume, and volume %q has it with access mode %s, which allows one writer",
+			strings.Join(writers, " and "), one.Name, one.AccessMode)
 	}
 }
 

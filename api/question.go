@@ -178,6 +178,20 @@ type ListedVolume struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// ListedSnapshot is a snapshot that a plugin has, with the one of the cluster
+// that it is.
+type ListedSnapshot struct {
+	ExternalSnapshot
+	PluginID PluginID `json:"plugin_id"`
+	// Namespace and SnapshotID name the snapshot that it is, VolumeID the volume
+	// of the cluster that it is of; empty if they are not known.
+	Namespace  NamespaceID `json:"namespace,omitempty"`
+	SnapshotID SnapshotID  `json:"snapshot_id,omitempty"`
+	VolumeID   VolumeID    `json:"volume_id,omitempty"`
+	// Problem is why some snapshots are missing here: the row is no snapshot.
+	Problem string `json:"problem,omitempty"`
+}
+
 // PlaceCapacity is the room in one topology of a plugin, as its controller
 // there says.
 type PlaceCapacity struct {

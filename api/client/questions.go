@@ -14,6 +14,13 @@ func (c *Client) PluginVolumes(ctx context.Context, id api.PluginID, page *Page)
 	return all, err
 }
 
+// PluginSnapshots lists the snapshots that a plugin has, as it says now, a page at
+// a time if there is one.
+func (c *Client) PluginSnapshots(ctx context.Context, id api.PluginID, page *Page) ([]api.ListedSnapshot, error) {
+	all, _, err := get[[]api.ListedSnapshot](ctx, c, Query{Page: page}, "plugin", string(id), "snapshots")
+	return all, err
+}
+
 // PluginCapacity reads how much room a plugin has, in each of its topologies.
 func (c *Client) PluginCapacity(ctx context.Context, id api.PluginID) ([]api.PlaceCapacity, error) {
 	all, _, err := get[[]api.PlaceCapacity](ctx, c, Query{}, "plugin", string(id), "capacity")

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -19,24 +21,34 @@ func uses(cmd *cobra.Command) *api.Capability {
 }
 
 func (a *app) importCommand() *cobra.Command {
-	var plugin, external string
+	var plugin, external, file string
 	cmd := &cobra.Command{
-		Use:   "import ID",
+		Use:   "import ID | import --file FILE",
 		Short: "Register a volume that exists already, after its plugin was asked",
-		Long: "Registers a volume that the plugin has, under ID. The plugin is asked first whether it has it, and whether it can be\n" +
-			"used so; its capacity and context are taken from there. 'berth apply' of a file with external_id registers without a\n" +
-			"question. Deleting a registered volume leaves its data at the provider.",
-		Args: cobra.ExactArgs(1),
+		Long: "Registers a volume that the plugin has, under ID, or the volumes of a file, which have external_id. The plugin is asked\n" +
+			"first whether it has it, and whether it can be used so; its capacity and context are taken from there. 'berth apply'\n" +
+			"of a file with external_id registers without a question. Deleting a registered volume leaves its data at the provider.",
+		Args: cobra.MaximumNArgs(1),
 	}
 	capability := uses(cmd)
 	cmd.Flags().StringVar(&plugin, "plugin", "", "the `plugin` that has the volume")
 	cmd.Flags().StringVar(&external, "external-id", "", "the plugin's `id` of the volume")
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the volumes of this `file`, which says all of them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if file != "" {
+			if len(args) > 0 || plugin != "" || external != "" {
+				return Usage(errors.New("the file says what is to be imported: leave out the id, --plugin and --external-id"))
+			}
+			return a.importFile(cmd.Context(), file)
+		}
+		if len(args) != 1 {
+			return Usage(errors.New("give the id that the volume is to have, or a file with --file"))
+		}
 		c, err := a.client()
 		if err != nil {
 			return err
 		}
-		return a.imports(cmd.Context(), c, api.VolumeID(args[0]), api.VolumeSpec{
+		return a.imports(cmd.Context(), c, volumeName{a.ns(), api.VolumeID(args[0])}, api.VolumeSpec{
 			PluginID: api.PluginID(plugin), ExternalID: external, Capabilities: []api.Capability{*capability},
 		})
 	}
@@ -62,17 +74,57 @@ func (a *app) adoptCommand() *cobra.Command {
 			return orList(err, "volume leaks")
 		}
 		id := cmp.Or(append(args, "", "")[1], string(f.VolumeID), string(f.ID))
-		return a.imports(cmd.Context(), c, api.VolumeID(id), api.VolumeSpec{
+		return a.imports(cmd.Context(), c, volumeName{a.ns(), api.VolumeID(id)}, api.VolumeSpec{
 			PluginID: f.PluginID, ExternalID: f.ExternalID, Capabilities: []api.Capability{*capability},
 		})
 	}
 	return cmd
 }
 
-func (a *app) imports(ctx context.Context, c *client.Client, id api.VolumeID, spec api.VolumeSpec) error {
-	v, err := c.ImportVolume(ctx, a.ns(), id, spec)
+// importFile imports the volumes of a file, one after the other. With --json it
+// prints a list.
+func (a *app) importFile(ctx context.Context, name string) error {
+	all, err := a.parse([]string{name})
+	switch {
+	case err != nil:
+		return err
+	case len(all.Jobs) > 0 || len(all.Volumes) == 0:
+		return Usage(fmt.Errorf("%s has %d volumes and %d jobs; give a file of volumes", name, len(all.Volumes), len(all.Jobs)))
+	}
+	a.warn("", all.Warnings)
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	done := []api.VolumeInfo{}
+	for _, v := range all.Volumes {
+		ns := a.orDefault(v.Namespace)
+		info, err := c.ImportVolume(ctx, ns, v.ID, v.Spec)
+		if err != nil {
+			return fmt.Errorf("import volume %s/%s: %w", ns, v.ID, err)
+		}
+		a.imported(&info)
+		done = append(done, info)
+	}
+	if a.json {
+		return a.printJSON(done)
+	}
+	return nil
+}
+
+func (a *app) imports(ctx context.Context, c *client.Client, vol volumeName, spec api.VolumeSpec) error {
+	v, err := c.ImportVolume(ctx, vol.ns, vol.id, spec)
 	if err != nil || a.json {
 		return a.orJSON(v, err)
+	}
+	a.imported(&v)
+	return nil
+}
+
+// imported says what an import has done.
+func (a *app) imported(v *api.VolumeInfo) {
+	if a.json {
+		return
 	}
 	note := ""
 	if v.Status.Capacity > 0 {
@@ -82,7 +134,6 @@ func (a *app) imports(ctx context.Context, c *client.Client, id api.VolumeID, sp
 	for _, w := range v.Warnings {
 		a.none("warning: " + plain(w.Message))
 	}
-	return nil
 }
 
 func (a *app) deregisterCommand() *cobra.Command {

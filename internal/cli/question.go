@@ -82,6 +82,57 @@ func (a *app) listedVolumes(all []api.ListedVolume) {
 	a.list("EXTERNAL-ID VOLUME ORIGIN?1 CAPACITY?3 PUBLISHED-TO?2 CONDITION~?4", rows, "the plugin has no such volumes")
 }
 
+// pluginSnapshots lists what a plugin has, of one volume if it is named.
+func (a *app) pluginSnapshots(cmd *cobra.Command, id api.PluginID, volume string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	all := []api.ListedSnapshot{}
+	var problems []string
+	for page := (&client.Page{Size: listPage}); ; {
+		found, err := c.PluginSnapshots(cmd.Context(), id, page)
+		if err != nil {
+			return err
+		}
+		for _, s := range found {
+			switch {
+			case s.Problem != "":
+				problems = append(problems, s.Problem)
+			case volume == "" || s.Namespace == a.ns() && string(s.VolumeID) == volume:
+				all = append(all, s)
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+	}
+	if a.json {
+		err = a.printJSON(all)
+	} else {
+		a.listedSnapshots(all)
+	}
+	if err == nil && len(problems) > 0 {
+		err = fmt.Errorf("the list is not whole: %s", strings.Join(problems, "; "))
+	}
+	return err
+}
+
+func (a *app) listedSnapshots(all []api.ListedSnapshot) {
+	rows := make([][]string, 0, len(all))
+	for i := range all {
+		s := &all[i]
+		names := []string{"-", "-"}
+		for at, name := range []string{string(s.SnapshotID), string(s.VolumeID)} {
+			if name != "" {
+				names[at] = string(s.Namespace) + "/" + name
+			}
+		}
+		rows = append(rows, []string{s.ExternalID, names[0], names[1], s.SourceID, a.bytes(s.Size), yes(s.Ready), a.when(s.Created)})
+	}
+	a.list("EXTERNAL-ID SNAPSHOT VOLUME?2 SOURCE?4 SIZE?3 READY AGE?1", rows, "the plugin has no such snapshots")
+}
+
 // condition is what a plugin thinks of a volume.
 func condition(c *api.VolumeCondition) string {
 	switch {

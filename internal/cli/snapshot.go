@@ -15,9 +15,20 @@ import (
 )
 
 func (a *app) snapshotCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List the snapshots of the namespace", Args: cobra.NoArgs}
+	list := &cobra.Command{
+		Use: "list", Short: "List the snapshots of the namespace, or those that a plugin has",
+		Long: "Lists the snapshots of the namespace. With --plugin the plugin is asked for all snapshots that it has, also those that the\n" +
+			"cluster does not know; EXTERNAL-ID is what snapshot_id of a volume's file takes for them. Nothing is recorded.",
+		Args: cobra.NoArgs,
+	}
 	volume := list.Flags().String("volume", "", "only those of the `volume` with this id")
-	list.RunE = func(cmd *cobra.Command, _ []string) error { return a.listSnapshots(cmd, *volume) }
+	plugin := list.Flags().String("plugin", "", "those that this `plugin` has, as it says now")
+	list.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *plugin != "" {
+			return a.pluginSnapshots(cmd, api.PluginID(*plugin), *volume)
+		}
+		return a.listSnapshots(cmd, *volume)
+	}
 	return group("snapshot", "Snapshots: points in time of volumes",
 		a.createSnapshotCommand(),
 		list,

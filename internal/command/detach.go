@@ -67,7 +67,8 @@ func (c *DetachVolume) Apply(tx *state.Tx) error {
 		tx.DeleteFinding(f)
 	}
 	for _, pub := range held.Publications {
-		if op := tx.Operation(pub.Status.Operation); op != nil {
+		// What a node that is gone has asked for may still be running: it is waited for.
+		if op := tx.Operation(pub.Status.Operation); op != nil && !pub.Status.Lingers.After(tx.Now()) {
 			tryNow(tx, op)
 		}
 	}

@@ -62,6 +62,7 @@ func (c *FenceNode) Apply(tx *state.Tx) error {
 	loseAllocations(tx, c.NodeID, &evidence)
 	for pub := range tx.NodePublications(c.NodeID, "") {
 		unstage(tx, pub)
+		endExpansion(tx, pub, &evidence)
 	}
 	for op := range tx.NodeOperations(c.NodeID) {
 		freeOperation(tx, op, &evidence)
@@ -130,6 +131,20 @@ func unstage(tx *state.Tx, pub *api.Publication) {
 	next := *pub
 	next.Status.Staged = false
 	tx.PutPublication(&next)
+}
+
+// endExpansion ends a call that only the fenced node could make, and has not been
+// given.
+func endExpansion(tx *state.Tx, pub *api.Publication, evidence *api.Evidence) {
+	op := tx.Operation(pub.Status.Operation)
+	if op == nil || op.Kind != api.OperationNodeExpand || op.Status.State != api.OperationWaiting {
+		return
+	}
+	next := *op
+	next.Status.State, next.Status.Ended = api.OperationCancelled, tx.Now()
+	next.Status.Message = fmt.Sprintf("node %s, which was to make the call, was fenced (%s)", op.NodeID, evidence)
+	tx.PutOperation(&next)
+	releaseSubject(tx, op)
 }
 
 // freeOperation takes a call back from a fenced node. It may still be on its

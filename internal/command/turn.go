@@ -67,18 +67,41 @@ func called(v state.View, vol *api.Volume) api.OperationID {
 }
 
 // mounting is an attachment that the node is at this moment about to stage or
-// publish, or nil. One that it has a problem with is between two tries, which
-// may be for long.
+// publish, or nil: also one that was told to go meanwhile, since the node may
+// still be at it. One that it has a problem with is between two tries, which may
+// be for long.
 func mounting(v state.View, pub *api.Publication) *api.Attachment {
 	if n := v.Node(pub.NodeID); n == nil || n.Status.State != api.NodeReady {
 		return nil
 	}
 	for h := range v.NodeHolders(pub.Namespace, pub.VolumeID, pub.NodeID) {
-		if h.Status.State == api.ControllerPublished && h.Status.Problem == nil {
+		if (h.Status.State == api.ControllerPublished || cutShort(h)) && h.Status.Problem == nil {
 			return h
 		}
 	}
 	return nil
+}
+
+// cutShort reports whether an attachment was told to go after its node was told
+// to mount it, and before the node said that it did.
+func cutShort(h *api.Attachment) bool {
+	if h.Status.State != api.Unpublishing {
+		return false
+	}
+	var told, mounted, leaves api.AttachmentStep
+	for _, s := range h.Status.Steps {
+		switch s.State {
+		case api.ControllerPublished:
+			told = s
+		case api.NodePublished:
+			mounted = s
+		case api.Unpublishing:
+			leaves = s
+		case api.Claimed, api.NodeDetached, api.ControllerDetached, api.Freed:
+		}
+	}
+	neverTold := told.Skipped && !told.Time.Before(leaves.Time)
+	return mounted.Skipped && !neverTold
 }
 
 // Offline reports whether the volume is expanded only while nothing uses it: as

@@ -161,6 +161,26 @@ func TestValidationRefusesWhatCouldNeverHold(t *testing.T) {
 	}
 }
 
+// TestValidationRefusesCrowds is the same with three requests: what no two of
+// them show.
+func TestValidationRefusesCrowds(t *testing.T) {
+	t.Parallel()
+	for _, a := range ways() {
+		for _, b := range ways() {
+			for _, c := range ways() {
+				all := []*api.Attachment{a.on("n1"), b.on("n1"), c.on("n1")}
+				spec := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{
+					Name: "g", Count: 1, Volumes: []api.VolumeRequest{request("one", all[0]), request("two", all[1]), request("three", all[2])},
+					Tasks: []api.Task{{Name: "t", Driver: "exec"}},
+				}}}
+				if err := spec.Validate(); allHold(all) != (err == nil) {
+					t.Errorf("%s, %s and %s hold together: %v, and the validator says %v", a, b, c, allHold(all), err)
+				}
+			}
+		}
+	}
+}
+
 func request(name string, a *api.Attachment) api.VolumeRequest {
 	return api.VolumeRequest{
 		Name: name, Type: api.VolumeTypeCSI, Source: "v",

@@ -226,10 +226,15 @@ func (c *controller) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (
 	}, nil
 }
 
+// contextName is the key of the CSI name in the volume context.
+const contextName = "berth.dev/name"
+
 // volume is how the orchestrator sees a record.
 func (c *controller) volume(rec record.Volume) *csi.Volume {
 	return &csi.Volume{
-		VolumeId:           rec.ID,
+		VolumeId: rec.ID,
+		// Whose volume it is shows in its name, when its orchestrator has forgotten it.
+		VolumeContext:      map[string]string{contextName: rec.Name},
 		CapacityBytes:      rec.Capacity,
 		AccessibleTopology: []*csi.Topology{topology(c.volumes.node)},
 		ContentSource:      contentSource(rec.Source),

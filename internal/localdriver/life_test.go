@@ -26,6 +26,7 @@ func TestVolume_WholeLife(t *testing.T) {
 			want := &csi.Volume{
 				VolumeId:      id,
 				CapacityBytes: k.size,
+				VolumeContext: map[string]string{"berth.dev/name": "pg"},
 				AccessibleTopology: []*csi.Topology{
 					{Segments: map[string]string{"local.berth.dev/node": nodeID}},
 				},

@@ -77,7 +77,7 @@ func TestScripts(t *testing.T) {
 func provider(script string) csitest.Options {
 	o := csitest.Options{
 		Attach: true, Stage: true, Clone: true, Snapshots: []string{"snap-1"},
-		Snapshot: true, SnapshotWork: 1, SnapshotsDepend: true, GetVolume: true, Conditions: true,
+		Snapshot: true, SnapshotWork: 1, SnapshotsDepend: true, ListSnapshots: true, GetVolume: true, Conditions: true,
 	}
 	if strings.HasPrefix(script, "expand") {
 		o.Expand, o.NodeExpand, o.Modify, o.Largest = true, true, true, 100<<30

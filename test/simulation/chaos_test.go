@@ -73,6 +73,7 @@ type world struct {
 	split   bool            // the controller service is on one node
 	home    int             // its node
 	names   []string
+	more    *more // what every other seed does beside; nil in the others
 }
 
 const (
@@ -87,16 +88,17 @@ func chaos(t *testing.T, seed uint64) {
 	if w.limited {
 		limit = 3
 	}
-	w.Cluster = cluster.Start(t, cluster.Config{
-		Agents: 3, MaxVolumes: limit, Split: w.split,
-		Provider: csitest.Options{
-			Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, PublishReadonly: r.IntN(2) > 0, Seed: seed,
-		},
-	})
-	defer w.Close()
+	o := csitest.Options{
+		Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, PublishReadonly: r.IntN(2) > 0, Seed: seed,
+	}
 	for range volumes {
 		w.names = append(w.names, fmt.Sprintf("v%d", len(w.names)+1))
 	}
+	if seed%2 == 0 {
+		w.more = newMore(w, &o)
+	}
+	w.Cluster = cluster.Start(t, cluster.Config{Agents: 3, MaxVolumes: limit, Split: w.split, Provider: o})
+	defer w.Close()
 	w.settleController()
 	for range steps {
 		w.step()
@@ -131,7 +133,14 @@ func (w *world) step() {
 	ns := api.DefaultNamespace
 	// Users get errors while things are broken; what they see is not the
 	// subject here.
-	switch w.rand.IntN(20) {
+	kinds := 20
+	if w.more != nil {
+		w.more.meet()
+		kinds += moreKinds
+	}
+	switch kind := w.rand.IntN(kinds); kind {
+	default:
+		w.more.step(ctx, kind-20, name, node)
 	case 0, 1, 2:
 		_, _ = w.Client.ApplyVolume(ctx, ns, vol, w.volume(name), 0)
 	case 3, 4, 5, 6:
@@ -170,6 +179,7 @@ func shared(name string) bool { return name == "v3" }
 
 func (w *world) volume(name string) api.VolumeSpec {
 	spec := cluster.VolumeSpec()
+	w.more.shape(&spec, name)
 	if shared(name) {
 		for _, mode := range []api.AccessMode{api.MultiNodeMultiWriter, api.MultiNodeReaderOnly} {
 			spec.Capabilities = append(spec.Capabilities, api.Capability{AccessMode: mode, AttachmentMode: api.FileSystem})
@@ -247,6 +257,10 @@ func (w *world) fault() {
 		"CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume",
 		"NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume", "Probe", "NodeGetInfo",
 	}
+	if w.more != nil && w.rand.IntN(3) == 0 {
+		w.more.fault()
+		return
+	}
 	codes := []string{
 		"CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED",
 		"RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE",
@@ -301,6 +315,7 @@ func (w *world) settle() {
 	ctx := context.Background()
 	ns := api.DefaultNamespace
 	w.Validate()
+	w.more.settle(ctx)
 	for _, name := range w.names {
 		if _, err := w.Client.StopJob(ctx, ns, api.JobID("job-"+name), 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
 			w.t.Errorf("stop job of %s: %v", name, err)

@@ -29,6 +29,34 @@ type place struct {
 // pluginVolumes lists what a plugin has, place after place, a page of the
 // plugin's at a time. What cannot be asked is a row that says why.
 func (h *Handler) pluginVolumes(r *request) (any, error) {
+	return listPlaces(h, r, api.CapListVolumes, func(ctx context.Context, p inquiry.Place, token string, limit int32) ([]api.ListedVolume, string, error) {
+		found, next, err := h.Ask.VolumePage(ctx, p, token, limit)
+		rows := listed(h.Log.View(), p.Plugin, found)
+		if err != nil {
+			rows = []api.ListedVolume{{PluginID: p.Plugin, Problem: toAPI(err).Message}}
+		}
+		return rows, next, err
+	})
+}
+
+// pluginSnapshots is the same with snapshots.
+func (h *Handler) pluginSnapshots(r *request) (any, error) {
+	return listPlaces(h, r, api.CapListSnapshots, func(ctx context.Context, p inquiry.Place, token string, limit int32) ([]api.ListedSnapshot, string, error) {
+		page, err := h.Ask.Snapshots(ctx, p, api.SnapshotsQuestion{Token: token, Limit: limit})
+		rows := knownSnapshots(h.Log.View(), p.Plugin, page.Snapshots)
+		if err != nil {
+			rows = []api.ListedSnapshot{{PluginID: p.Plugin, Problem: toAPI(err).Message}}
+		}
+		return rows, page.Next, err
+	})
+}
+
+// asking asks a place for a page that begins at a token, and answers its rows and
+// the next token. Where it answers an error a row says so.
+type asking[T any] func(ctx context.Context, p inquiry.Place, token string, limit int32) ([]T, string, error)
+
+// listPlaces lists what all places of a plugin have.
+func listPlaces[T any](h *Handler, r *request, capability string, one asking[T]) (any, error) {
 	id := api.PluginID(r.PathValue("id"))
 	limit, err := r.number("per_page")
 	if err != nil {
@@ -39,16 +67,16 @@ func (h *Handler) pluginVolumes(r *request) (any, error) {
 		return nil, err
 	}
 	v := h.Log.View()
-	if _, err := inquiry.Near(v, id, api.CapListVolumes, nil); err != nil {
+	if _, err := inquiry.Near(v, id, capability, nil); err != nil {
 		return nil, err
 	}
-	places := inquiry.Places(v, id, api.CapListVolumes)
+	places := inquiry.Places(v, id, capability)
 	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
 	defer cancel()
-	rows := []api.ListedVolume{}
+	rows := []T{}
 	for more := true; more; {
-		var page []api.ListedVolume
-		page, more = h.volumePage(ctx, id, places, &at, int32(min(limit, maxPage)))
+		var page []T
+		page, more = pageOf(ctx, places, &at, int32(min(limit, maxPage)), one)
 		rows = append(rows, page...)
 		if more && (limit > 0 || len(rows) >= maxPage) {
 			r.next(at)
@@ -58,9 +86,9 @@ func (h *Handler) pluginVolumes(r *request) (any, error) {
 	return rows, nil
 }
 
-// volumePage asks for one page, and moves on to the next: it answers whether
-// there may be one.
-func (h *Handler) volumePage(ctx context.Context, id api.PluginID, places []inquiry.Place, at *place, limit int32) (rows []api.ListedVolume, more bool) {
+// pageOf asks for one page, and moves on to the next: it answers whether there
+// may be one.
+func pageOf[T any](ctx context.Context, places []inquiry.Place, at *place, limit int32, one asking[T]) (rows []T, more bool) {
 	i, there := slices.BinarySearchFunc(places, at.Key, func(p inquiry.Place, key string) int { return strings.Compare(p.Key(), key) })
 	if i == len(places) {
 		return nil, false
@@ -68,13 +96,9 @@ func (h *Handler) volumePage(ctx context.Context, id api.PluginID, places []inqu
 	if !there {
 		at.Token = ""
 	}
-	found, next, err := h.Ask.VolumePage(ctx, places[i], at.Token, limit)
-	rows = listed(h.Log.View(), id, found)
-	if err != nil {
-		rows = []api.ListedVolume{{PluginID: id, Problem: toAPI(err).Message}}
-	}
+	rows, next, err := one(ctx, places[i], at.Token, limit)
 	switch {
-	case next != "" && next != at.Token:
+	case err == nil && next != "" && next != at.Token:
 		*at = place{places[i].Key(), next}
 		return rows, true
 	case i+1 < len(places):
@@ -121,6 +145,28 @@ func listed(v state.View, plugin api.PluginID, found []api.ExternalVolume) []api
 		}
 		if !known {
 			rows[i].Origin, _ = fit.Origin(cluster, &found[i])
+		}
+	}
+	return rows
+}
+
+// knownSnapshots is a plugin's snapshots with what the state knows of them.
+func knownSnapshots(v state.View, plugin api.PluginID, found []api.ExternalSnapshot) []api.ListedSnapshot {
+	ours := map[string]*api.Snapshot{}
+	for s := range v.Snapshots("") {
+		if s.PluginID == plugin && s.Status.ExternalID != "" {
+			ours[s.Status.ExternalID] = s
+		}
+	}
+	rows := make([]api.ListedSnapshot, len(found))
+	for i := range found {
+		rows[i] = api.ListedSnapshot{ExternalSnapshot: found[i], PluginID: plugin}
+		if s := ours[found[i].ExternalID]; s != nil {
+			rows[i].Namespace, rows[i].SnapshotID, rows[i].VolumeID = s.Namespace, s.ID, s.VolumeID
+			continue
+		}
+		for vol := range v.VolumesByExternalID(plugin, found[i].SourceID) {
+			rows[i].Namespace, rows[i].VolumeID = vol.Namespace, vol.ID
 		}
 	}
 	return rows

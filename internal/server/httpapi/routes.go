@@ -145,6 +145,8 @@ func (h *Handler) questionRoutes() []route {
 	return []route{
 		{pattern: "GET /v1/plugin/{id}/volumes", name: "PluginVolumes", doc: "List the volumes that a plugin has, each with the volume that it is, as the plugin says now.",
 			handle: h.pluginVolumes, query: []string{"per_page", "next_token"}, answer: []api.ListedVolume{}},
+		{pattern: "GET /v1/plugin/{id}/snapshots", name: "PluginSnapshots", doc: "List the snapshots that a plugin has, each with the snapshot that it is, as the plugin says now.",
+			handle: h.pluginSnapshots, query: []string{"per_page", "next_token"}, answer: []api.ListedSnapshot{}},
 		{pattern: "GET /v1/plugin/{id}/capacity", name: "PluginCapacity", doc: "Read how much room a plugin has, in each of its topologies, as it says now.",
 			handle: h.pluginCapacity, answer: []api.PlaceCapacity{}},
 		{pattern: "GET /v1/volume/{namespace}/{id}/usage", name: "VolumeUsage", doc: "Read how full a volume is, as each node that has it mounted says now.",

@@ -126,9 +126,11 @@ func Near(v state.View, plugin api.PluginID, capability string, topologies []api
 	return Place{}, api.Errorf(api.CodeUnavailable, "%s", why)
 }
 
+// ready reports whether a node may be asked: what one says that has yet to undo
+// what it ran may be of another time.
 func ready(v state.View, id api.NodeID) bool {
 	n := v.Node(id)
-	return n != nil && n.Status.State == api.NodeReady
+	return n != nil && n.Status.State == api.NodeReady && !n.Status.Owes
 }
 
 // maxTries is how many nodes of a place are asked in turn: one that is just

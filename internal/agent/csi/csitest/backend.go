@@ -47,6 +47,8 @@ type Options struct {
 	Snapshot        bool
 	SnapshotWork    int
 	SnapshotsDepend bool
+	// ListSnapshots turns on LIST_SNAPSHOTS, of those that were made of volumes.
+	ListSnapshots bool
 	// Expand and NodeExpand turn on EXPAND_VOLUME of the controller and of the
 	// nodes; with both, the nodes have to expand what the controller has. Offline:
 	// only volumes that are on no node are expanded. NodeOffline: nodes expand only

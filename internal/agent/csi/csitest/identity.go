@@ -84,6 +84,9 @@ func (o *Options) controllerTypes() []csi.ControllerServiceCapability_RPC_Type {
 	if o.Snapshot || len(o.Snapshots) > 0 {
 		types = append(types, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
 	}
+	if o.ListSnapshots {
+		types = append(types, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS)
+	}
 	if o.Expand {
 		types = append(types, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME)
 	}

@@ -120,7 +120,7 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := b.volumes[c.Volume]
-	for _, other := range b.busy[c.Volume] {
+	for _, other := range b.busy[c.subject()] {
 		switch {
 		case v != nil && v.multiNode() && c.Node != "" && other.Node != "" && c.Node != other.Node:
 			continue
@@ -137,8 +137,17 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 		}
 		return other, true
 	}
-	b.busy[c.Volume] = append(b.busy[c.Volume], c)
+	b.busy[c.subject()] = append(b.busy[c.subject()], c)
 	return nil, false
+}
+
+// subject is what there is one call at a time for: the volume, or a snapshot
+// that is deleted.
+func (c *call) subject() string {
+	if c.Method == "DeleteSnapshot" {
+		return "snapshot " + c.Name
+	}
+	return c.Volume
 }
 
 // undoing reports whether a call takes something of a volume away from a node.
@@ -155,15 +164,15 @@ func changing(method string) bool {
 func (b *Backend) leave(c *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest := b.busy[c.Volume][:0]
-	for _, other := range b.busy[c.Volume] {
+	rest := b.busy[c.subject()][:0]
+	for _, other := range b.busy[c.subject()] {
 		if other != c {
 			rest = append(rest, other)
 		}
 	}
-	b.busy[c.Volume] = rest
+	b.busy[c.subject()] = rest
 	if len(rest) == 0 {
-		delete(b.busy, c.Volume)
+		delete(b.busy, c.subject())
 	}
 	close(c.left)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
@@ -135,4 +136,37 @@ func (b *Backend) snapshotNamed(id string) string {
 		return s.name
 	}
 	return ""
+}
+
+// ListSnapshots lists in the order of ids; a token is the id to go on with.
+func (s controllerServer) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
+	b := s.driver.backend
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.options.ListSnapshots {
+		return nil, status.Error(codes.Unimplemented, "snapshots are not listed")
+	}
+	ids := slices.Sorted(maps.Keys(b.snapshots))
+	if token := r.GetStartingToken(); token != "" {
+		i, known := slices.BinarySearch(ids, token)
+		if !known {
+			return nil, status.Errorf(codes.Aborted, "starting_token %q is not valid", token)
+		}
+		ids = ids[i:]
+	}
+	out := &csi.ListSnapshotsResponse{}
+	for _, id := range ids {
+		s := b.snapshots[id]
+		switch {
+		case r.GetSnapshotId() != "" && r.GetSnapshotId() != id, r.GetSourceVolumeId() != "" && r.GetSourceVolumeId() != s.source:
+			continue
+		case r.GetMaxEntries() > 0 && len(out.Entries) == int(r.GetMaxEntries()):
+			out.NextToken = id
+			return out, nil
+		}
+		out.Entries = append(out.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: &csi.Snapshot{
+			SnapshotId: id, SourceVolumeId: s.source, SizeBytes: s.size, ReadyToUse: b.ready(s), CreationTime: timestamppb.New(s.created),
+		}})
+	}
+	return out, nil
 }
