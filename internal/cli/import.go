@@ -34,12 +34,13 @@ func (a *app) importCommand() *cobra.Command {
 	cmd.Flags().StringVar(&plugin, "plugin", "", "the `plugin` that has the volume")
 	cmd.Flags().StringVar(&external, "external-id", "", "the plugin's `id` of the volume")
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the volumes of this `file`, which says all of them")
+	in := inputFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if file != "" {
 			if len(args) > 0 || plugin != "" || external != "" {
 				return Usage(errors.New("the file says what is to be imported: leave out the id, --plugin and --external-id"))
 			}
-			return a.importFile(cmd.Context(), file)
+			return a.importFile(cmd.Context(), file, in)
 		}
 		if len(args) != 1 {
 			return Usage(errors.New("give the id that the volume is to have, or a file with --file"))
@@ -83,8 +84,8 @@ func (a *app) adoptCommand() *cobra.Command {
 
 // importFile imports the volumes of a file, one after the other. With --json it
 // prints a list.
-func (a *app) importFile(ctx context.Context, name string) error {
-	all, err := a.parse([]string{name})
+func (a *app) importFile(ctx context.Context, name string, in *inputs) error {
+	all, err := a.parse([]string{name}, in)
 	switch {
 	case err != nil:
 		return err
