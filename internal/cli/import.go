@@ -23,7 +23,7 @@ func uses(cmd *cobra.Command) *api.Capability {
 func (a *app) importCommand() *cobra.Command {
 	var plugin, external, file string
 	cmd := &cobra.Command{
-		Use:   "import ID | import --file FILE",
+		Use:   "import ID",
 		Short: "Register a volume that exists already, after its plugin was asked",
 		Long: "Registers a volume that the plugin has, under ID, or the volumes of a file, which have external_id. The plugin is asked\n" +
 			"first whether it has it, and whether it can be used so; its capacity and context are taken from there. 'berth apply'\n" +
@@ -43,7 +43,7 @@ func (a *app) importCommand() *cobra.Command {
 			return a.importFile(cmd.Context(), file, in)
 		}
 		if len(args) != 1 {
-			return Usage(errors.New("give the id that the volume is to have, or a file with --file"))
+			return Usage(errors.New("give the id that the volume is to have, or a file with --file (see 'berth volume import --help')"))
 		}
 		c, err := a.client()
 		if err != nil {
