@@ -63,7 +63,7 @@ func (c *Client) once(ctx context.Context, r call) (uint64, error) {
 		return 0, c.refused(r, resp)
 	}
 	index, _ := strconv.ParseUint(resp.Header.Get(api.HeaderIndex), 10, 64) // absent: 0
-	if err := receive(r, resp.Body); err != nil {
+	if err := c.receive(r, resp.Body); err != nil {
 		return 0, c.cut(ctx, r, err)
 	}
 	if r.page != nil {
@@ -124,16 +124,40 @@ func (c *Client) url(r call) (*url.URL, error) {
 }
 
 // receive reads an answer to its end, so that the connection is used again.
-func receive(r call, body io.Reader) error {
+func (c *Client) receive(r call, body io.Reader) error {
 	switch {
 	case r.copyTo != nil:
 		return pass(r.copyTo, body)
 	case r.into != nil:
-		if err := json.NewDecoder(body).Decode(r.into); err != nil {
-			return err
-		}
+		return c.decode(body, r.into)
 	}
 	_, err := io.Copy(io.Discard, body)
+	return err
+}
+
+// maxKept is the size of a buffer that is kept for the next answer, in bytes.
+const maxKept = 1 << 20
+
+// decode reads JSON to its end.
+func (c *Client) decode(body io.Reader, into any) error {
+	b, ok := c.buffers.Get().(*bytes.Buffer)
+	if !ok {
+		b = &bytes.Buffer{}
+	}
+	b.Reset()
+	_, err := b.ReadFrom(body)
+	if err == nil {
+		err = json.Unmarshal(b.Bytes(), into)
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok && syntax.Offset >= int64(b.Len()) {
+			err = io.ErrUnexpectedEOF // it was cut
+		}
+	}
+	if b.Len() == 0 && err != nil {
+		err = io.EOF
+	}
+	if b.Cap() <= maxKept {
+		c.buffers.Put(b)
+	}
 	return err
 }
 

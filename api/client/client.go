@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -51,6 +52,8 @@ type Client struct {
 	patience time.Duration
 	slow     func()
 	header   http.Header
+	// buffers are what answers are read into, before they are decoded.
+	buffers *sync.Pool
 }
 
 // New returns a client. It connects with its first request.
@@ -71,7 +74,7 @@ func New(cfg Config) (*Client, error) {
 		// A write that follows a redirect may become a read, and look done.
 		return http.ErrUseLastResponse
 	}}
-	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, header: http.Header{}}, nil
+	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, header: http.Header{}, buffers: &sync.Pool{}}, nil
 }
 
 // parseAddress reads the API's URL. The scheme may be left out.

@@ -20,9 +20,9 @@ const paceTime = 30 * time.Second
 // partSize is how much of an answer is written at once, in bytes.
 const partSize = 64 << 10
 
-// minZipped is from which size on an answer is compressed, in bytes: to
-// compress less costs more than it saves.
-const minZipped = 4 << 10
+// minZipped is from which size on an answer is compressed, in bytes: less than
+// what a connection sends at once arrives no sooner.
+const minZipped = 16 << 10
 
 // answer writes a result as JSON. nil is an empty object.
 func (r *request) answer(v any) {
@@ -36,18 +36,23 @@ func (r *request) answer(v any) {
 }
 
 func (r *request) write(status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		status, b = http.StatusInternalServerError, []byte(`{"code":"internal","message":"the answer could not be encoded"}`)
+	text, zipped := r.buffers.get(), r.buffers.get()
+	defer r.buffers.put(text)
+	defer r.buffers.put(zipped)
+	if err := json.NewEncoder(text).Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		text.Reset()
+		text.WriteString(`{"code":"internal","message":"the answer could not be encoded"}` + "\n")
 	}
-	b = append(b, '\n')
+	b := text.Bytes()
 	r.begun, r.status = true, status
 	header := r.w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("Vary", "Accept-Encoding")
 	if len(b) >= minZipped && takesGzip(r.Header.Values("Accept-Encoding")) {
 		header.Set("Content-Encoding", "gzip")
-		b = r.zips.zip(b)
+		r.buffers.zip(zipped, b)
+		b = zipped.Bytes()
 	}
 	header.Set("Content-Length", strconv.Itoa(len(b)))
 	r.w.WriteHeader(status)
@@ -77,22 +82,38 @@ func takesGzip(header []string) bool {
 	return takes
 }
 
-// zips are compressors that are used again.
-type zips struct {
-	pool sync.Pool
+// maxKept is the size of a buffer that is kept for the next answer, in bytes.
+const maxKept = 1 << 20
+
+// buffers are what answers are made in, and compressors, to be used again.
+type buffers struct {
+	texts, zips sync.Pool
 }
 
-func (z *zips) zip(b []byte) []byte {
-	var out bytes.Buffer
-	w, ok := z.pool.Get().(*gzip.Writer)
+func (p *buffers) get() *bytes.Buffer {
+	b, ok := p.texts.Get().(*bytes.Buffer)
+	if !ok {
+		return &bytes.Buffer{}
+	}
+	b.Reset()
+	return b
+}
+
+func (p *buffers) put(b *bytes.Buffer) {
+	if b.Cap() <= maxKept {
+		p.texts.Put(b)
+	}
+}
+
+func (p *buffers) zip(to *bytes.Buffer, b []byte) {
+	w, ok := p.zips.Get().(*gzip.Writer)
 	if !ok {
 		w, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is one
 	}
-	w.Reset(&out)
+	w.Reset(to)
 	_, _ = w.Write(b) // a buffer takes everything
 	_ = w.Close()
-	z.pool.Put(w)
-	return out.Bytes()
+	p.zips.Put(w)
 }
 
 // paced is the connection of a caller who must keep moving.

@@ -90,7 +90,7 @@ func assignmentsHead(v state.View, node api.NodeID, at uint64) *api.Assignments 
 }
 
 func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAssignment {
-	if !changedAfter(v, a, since) {
+	if since > 0 && !changedAfter(v, a, since) {
 		return api.AllocAssignment{ID: a.ID}
 	}
 	full := api.AllocAssignment{ID: a.ID, Allocation: a}
@@ -117,12 +117,18 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 }
 
 // changedAfter reports whether an allocation, or something that its agent is
-// told with it, has changed after an index.
+// told with it, has changed after an index. What the node has said itself is not
+// said again: that an allocation has ended, and what came of an attachment after
+// the node was done with it. Who begins a session hears of all.
 func changedAfter(v state.View, a *api.Allocation, since uint64) bool {
-	if a.ModifyIndex > since {
+	over := a.Status.State == api.AllocComplete || a.Status.State == api.AllocFailed
+	if a.ModifyIndex > since && !over {
 		return true
 	}
 	for at := range v.AllocAttachments(a.ID) {
+		if !at.Status.State.Before(api.NodeDetached) {
+			continue
+		}
 		if at.ModifyIndex > since {
 			return true
 		}

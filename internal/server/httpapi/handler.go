@@ -89,10 +89,9 @@ type Config struct {
 // Handler serves the API.
 type Handler struct {
 	Config
-	out *slog.Logger
-	mux *http.ServeMux
-	// zips compress answers.
-	zips zips
+	out     *slog.Logger
+	mux     *http.ServeMux
+	buffers buffers
 	// took is how long requests took, and metrics serves all that is measured.
 	took    *telemetry.Durations
 	metrics http.Handler
@@ -142,7 +141,7 @@ func (h *Handler) serve(rt route, w http.ResponseWriter, r *http.Request) {
 		limit = maxBody
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
-	req := &request{Request: r, w: w, zips: &h.zips, status: http.StatusOK}
+	req := &request{Request: r, w: w, buffers: &h.buffers, status: http.StatusOK}
 	defer func() { h.took.Observe(time.Since(began), rt.pattern, strconv.Itoa(req.status)) }()
 	defer func() {
 		if p := recover(); p != nil {

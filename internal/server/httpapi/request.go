@@ -15,9 +15,9 @@ import (
 // request is one request with its answer.
 type request struct {
 	*http.Request
-	w     http.ResponseWriter
-	zips  *zips
-	query url.Values
+	w       http.ResponseWriter
+	buffers *buffers
+	query   url.Values
 	// streamed: the answer is not JSON, and has been written already.
 	streamed bool
 	// begun: a part of the answer is on its way.

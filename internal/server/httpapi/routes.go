@@ -262,7 +262,7 @@ func parameters() map[string]parameter {
 
 // noRoute answers for what is in no row of the table.
 func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
-	req := &request{Request: r, w: w, zips: &h.zips}
+	req := &request{Request: r, w: w, buffers: &h.buffers}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
 		other := *r
