@@ -18,7 +18,8 @@ type loop struct {
 	ctx      context.Context //nolint:containedctx // it is the run itself
 	keys     map[Key]*item
 	queue    []*item
-	failures int // of the query for what is pending, in a row
+	failures int    // of the query for what is pending, in a row
+	rest     func() // ends the wait for what is pending
 	inbox    *inbox
 	watchers sync.WaitGroup
 }
@@ -33,8 +34,8 @@ type item struct {
 	// on, and idle that its plan of then would have changed nothing.
 	read uint64
 	idle bool
-	// stop ends the goroutine that waits for the key, if one does.
-	stop context.CancelFunc
+	// stop ends the wait for the key, if there is one.
+	stop func()
 }
 
 // handle takes one event.
@@ -53,11 +54,12 @@ func (l *loop) handle(e event) {
 
 // scan looks for keys that are new, and for the next time that there may be any.
 func (l *loop) scan() {
+	l.rest()
 	w := state.NewWatch()
 	v := l.log.View().Watching(w)
 	if v.Recovering() {
 		l.forgetAll()
-		l.await(l.ctx, w, 0, event{kind: scan})
+		l.rest = l.await(w, 0, event{kind: scan})
 		return
 	}
 	if err := l.pending(v); err != nil {
@@ -65,11 +67,11 @@ func (l *loop) scan() {
 		if l.fault() {
 			l.out.Error("query for pending keys failed", "failures", l.failures, "error", err)
 		}
-		l.await(l.ctx, nil, backoff(l.failures), event{kind: scan})
+		l.rest = l.await(nil, backoff(l.failures), event{kind: scan})
 		return
 	}
 	l.failures = 0
-	l.await(l.ctx, w, 0, event{kind: scan})
+	l.rest = l.await(w, 0, event{kind: scan})
 }
 
 // pending takes in what is pending and not known yet. A panic is an error, and
@@ -242,15 +244,17 @@ func backoff(failures int) time.Duration {
 
 // wait wakes the key when what was read through w changes, or after d.
 func (l *loop) wait(it *item, w *state.Watch, d time.Duration) {
-	ctx, stop := context.WithCancel(l.ctx)
-	it.stop = stop
-	l.await(ctx, w, d, event{kind: wake, key: it.key})
+	it.stop = l.await(w, d, event{kind: wake, key: it.key})
 }
 
 // await posts e when something that was read through w changes, or after d,
 // whatever comes first. A nil w does not change, and a d of 0 does not pass.
-// After the end of ctx it is silent.
-func (l *loop) await(ctx context.Context, w *state.Watch, d time.Duration, e event) {
+// After stop was called it is silent. Only who waits for time takes a goroutine.
+func (l *loop) await(w *state.Watch, d time.Duration, e event) (stop func()) {
+	if w != nil && d == 0 {
+		return w.Notify(func() { l.inbox.post(e) })
+	}
+	ctx, stop := context.WithCancel(l.ctx)
 	l.watchers.Go(func() {
 		limited, cancel := ctx, context.CancelFunc(func() {})
 		if d > 0 {
@@ -266,6 +270,16 @@ func (l *loop) await(ctx context.Context, w *state.Watch, d time.Duration, e eve
 			l.inbox.post(e)
 		}
 	})
+	return stop
+}
+
+// end ends all waits.
+func (l *loop) end() {
+	l.rest()
+	for _, it := range l.keys {
+		it.unwatch()
+	}
+	l.watchers.Wait()
 }
 
 // reconcile calls the controller and turns a panic into an error.

@@ -71,8 +71,8 @@ func (r *Runner) Name() string { return r.ctl.Name() }
 // Run reconciles until ctx ends: a leadership.
 func (r *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &loop{Runner: r, ctx: ctx, keys: map[Key]*item{}, inbox: newInbox()}
-	defer l.watchers.Wait()
+	l := &loop{Runner: r, ctx: ctx, keys: map[Key]*item{}, inbox: newInbox(), rest: func() {}}
+	defer l.end()
 	defer cancel()
 	defer r.Waiting.Store(0)
 	l.inbox.post(event{kind: scan})

@@ -3,7 +3,7 @@ package state
 import (
 	"context"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/berth-dev/berth/internal/radix"
 )
@@ -51,7 +51,12 @@ func (w *Watch) Wait(ctx context.Context) error {
 // or has already. f must not block, nor read the state. After stop has returned
 // f is not called any more.
 func (w *Watch) Notify(f func()) (stop func()) {
-	once := sync.OnceFunc(f)
+	var called atomic.Bool
+	once := func() {
+		if called.CompareAndSwap(false, true) {
+			f()
+		}
+	}
 	links := make([]radix.Link, len(w.signals))
 	for i, s := range w.signals {
 		links[i].Woken = once

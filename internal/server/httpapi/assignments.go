@@ -118,11 +118,14 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 
 // changedAfter reports whether an allocation, or something that its agent is
 // told with it, has changed after an index. What the node has said itself is not
-// said again: that an allocation has ended, and what came of an attachment after
-// the node was done with it. Who begins a session hears of all.
+// said again: that an allocation has ended, after which it takes it down and
+// needs no word, and that it is done with an attachment. Who begins a session
+// hears of all.
 func changedAfter(v state.View, a *api.Allocation, since uint64) bool {
-	over := a.Status.State == api.AllocComplete || a.Status.State == api.AllocFailed
-	if a.ModifyIndex > since && !over {
+	if a.Status.State == api.AllocComplete || a.Status.State == api.AllocFailed {
+		return false
+	}
+	if a.ModifyIndex > since {
 		return true
 	}
 	for at := range v.AllocAttachments(a.ID) {
