@@ -1,0 +1,292 @@
+package hook_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/allocrunner"
+	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
+	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
+	"github.com/berth-dev/berth/internal/agent/localdb"
+)
+
+// node is what a plugin's hooks see of their node.
+type node struct {
+	mu       sync.Mutex // guards below
+	registry map[dynamicplugins.Key]dynamicplugins.Plugin
+	times    int // of registrations
+	health   api.InstanceStatus
+	changed  chan struct{}
+	shared   map[string]bool
+	drained  []dynamicplugins.Key
+}
+
+func newNode() *node {
+	return &node{registry: map[dynamicplugins.Key]dynamicplugins.Plugin{}, changed: make(chan struct{}), shared: map[string]bool{}}
+}
+
+func (n *node) Register(p dynamicplugins.Plugin) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.registry[p.Key()] = p
+	n.times++
+}
+
+func (n *node) Deregister(k dynamicplugins.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.registry, k)
+}
+
+func (n *node) Instance(dynamicplugins.Key) (api.InstanceStatus, <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.health, n.changed
+}
+
+func (n *node) Drained(_ context.Context, k dynamicplugins.Key) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drained = append(n.drained, k)
+}
+
+func (n *node) Share(dir string) error   { n.shared[dir] = true; return nil }
+func (n *node) Unshare(dir string) error { delete(n.shared, dir); return nil }
+
+// turn changes the health of all instances.
+func (n *node) turn(healthy bool, reason string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.health = api.InstanceStatus{Healthy: healthy, Reason: reason}
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+// pluginRig is the hooks of an allocation whose task is a plugin.
+type pluginRig struct {
+	t       *testing.T
+	dir     string
+	driver  *fake
+	node    *node
+	sockets *hook.Sockets
+	tasks   *hook.Tasks
+	plugins *hook.Plugins
+	step    *allocrunner.Step
+}
+
+const pluginID api.PluginID = "disk"
+
+func pluginAssignment() api.AllocAssignment {
+	a := assignment()
+	attempts, delay := 5, api.Duration(time.Second)
+	a.JobType = api.JobSystem
+	a.Group.Restart = &api.RestartPolicy{Attempts: &attempts, Delay: &delay}
+	a.Group.Tasks[0].CSIPlugin = &api.CSIPlugin{ID: pluginID, Type: api.InstanceNode}
+	return a
+}
+
+func newPluginRig(t *testing.T, mounts bool) *pluginRig {
+	t.Helper()
+	r := &pluginRig{t: t, dir: t.TempDir(), driver: newFake(), node: newNode()}
+	r.driver.mountsVolumes = mounts
+	r.sockets = hook.NewSockets(hook.PluginConfig{
+		Sockets: filepath.Join(r.dir, "sock"), Sharer: r.node, Drivers: map[string]driver.Driver{"fake": r.driver},
+		BaseDir: func(id api.PluginID) string { return filepath.Join(r.dir, "csi", string(id)) },
+	})
+	r.plugins = hook.NewPlugins(r.sockets, r.node, r.node)
+	r.tasks, r.step = tasks(r.driver, pluginAssignment())
+	return r
+}
+
+// up calls the hooks in the runner's order.
+func (r *pluginRig) up() {
+	r.t.Helper()
+	for _, h := range []allocrunner.Hook{r.sockets, r.tasks, r.plugins} {
+		if err := h.Up(r.t.Context(), r.step); err != nil {
+			r.t.Fatalf("%s: %v", h.Name(), err)
+		}
+	}
+}
+
+func (r *pluginRig) down() {
+	r.t.Helper()
+	for _, h := range []allocrunner.Hook{r.plugins, r.tasks, r.sockets} {
+		if err := h.Down(r.t.Context(), r.step); err != nil {
+			r.t.Fatalf("%s: %v", h.Name(), err)
+		}
+	}
+}
+
+// watch waits for news of the plugins' hook, for at most d.
+func (r *pluginRig) watch(d time.Duration) (news bool) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), d)
+	defer cancel()
+	if _, err := r.plugins.Watch(ctx, r.step); err != nil {
+		r.t.Fatal(err)
+	}
+	return ctx.Err() == nil
+}
+
+func TestPluginFindsItsDirectories(t *testing.T) {
+	t.Parallel()
+	for name, mounts := range map[string]bool{"Isolated": true, "OnTheHost": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPluginRig(t, mounts)
+			r.up()
+			spec := r.driver.specs[id("pg")]
+			place, _ := r.step.Plugin("pg")
+			base := filepath.Join(r.dir, "csi", "disk")
+			endpoint, dir := "unix:///csi/csi.sock", "/local/csi"
+			want := []driver.Mount{
+				{Source: place.HostSocketDir, Destination: "/csi", Trusted: true},
+				{Source: base, Destination: "/local/csi", Trusted: true, Propagation: driver.PropagationBidirectional},
+			}
+			p := r.node.registry[dynamicplugins.Key{ID: pluginID, AllocID: allocID, Type: api.InstanceNode}]
+			if !mounts {
+				endpoint, dir, want = "unix://"+place.HostSocket(), base, nil
+			}
+			if spec.Env["CSI_ENDPOINT"] != endpoint || spec.Env["BERTH_CSI_DIR"] != dir {
+				t.Errorf("environment: %v", spec.Env)
+			}
+			if diff := cmp.Diff(want, spec.Mounts); diff != "" {
+				t.Errorf("mounts (-want +got):\n%s", diff)
+			}
+			if mounts != (p.HostDir == base && p.Dir == "/local/csi") || r.node.shared[base] != mounts {
+				t.Errorf("registered %+v, shared %v", p, r.node.shared)
+			}
+			r.down()
+			if len(r.node.registry) > 0 || len(r.node.shared) > 0 || len(r.node.drained) != 1 {
+				t.Errorf("left: %+v", r.node)
+			}
+			if left, err := os.ReadDir(filepath.Join(r.dir, "sock")); err != nil || len(left) > 0 {
+				t.Errorf("sockets left: %v, %v", left, err)
+			}
+			if _, err := os.Stat(base); err != nil {
+				t.Errorf("the plugin's directory is gone: %v", err)
+			}
+		})
+	}
+}
+
+// An older run's socket kept drivers from listening that do not take it over.
+func TestStaleSocketIsRemovedBeforeAStart(t *testing.T) {
+	t.Parallel()
+	r := newPluginRig(t, false)
+	if err := r.sockets.Up(t.Context(), r.step); err != nil {
+		t.Fatal(err)
+	}
+	place, _ := r.step.Plugin("pg")
+	if err := os.WriteFile(place.HostSocket(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.up()
+	if _, err := os.Stat(place.HostSocket()); err == nil {
+		t.Error("the old socket is there")
+	}
+}
+
+// A plugin counts when it is healthy, and is started again by its policy if it
+// stays without health, at its start and later.
+func TestPluginWithoutHealthIsStartedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newPluginRig(t, false)
+		r.node.turn(false, "it is still starting")
+		r.up()
+		if !r.step.Starting() || !strings.Contains(r.step.Awaited(), "plugin disk is not healthy: it is still starting") {
+			t.Errorf("starting %t, awaited %q", r.step.Starting(), r.step.Awaited())
+		}
+		if r.watch(29 * time.Second) {
+			t.Error("news before health_timeout")
+		}
+		if !r.watch(2 * time.Second) {
+			t.Fatal("no news after health_timeout")
+		}
+		r.up()
+		is := r.step.Tasks()["pg"]
+		if is.State != api.TaskPending || is.Restarts != 1 || !strings.Contains(is.Last.Reason, "did not become healthy within 30s: it is still starting") {
+			t.Errorf("task: %+v", is)
+		}
+		time.Sleep(2 * time.Second)
+		r.up()
+		r.node.turn(true, "")
+		r.watch(time.Second)
+		r.up()
+		if is := r.step.Tasks()["pg"]; r.step.Starting() || is.State != api.TaskRunning {
+			t.Errorf("healthy: starting %t, task %+v", r.step.Starting(), is)
+		}
+		if r.watch(time.Hour) {
+			t.Error("news of a plugin that is healthy")
+		}
+		r.node.turn(false, "connection refused")
+		r.watch(time.Second)
+		r.up()
+		if !r.watch(31 * time.Second) {
+			t.Fatal("no news of one that stays without health")
+		}
+		r.up()
+		if is := r.step.Tasks()["pg"]; is.Restarts != 2 || !strings.Contains(is.Last.Reason, "was not healthy for 30s: connection refused") {
+			t.Errorf("task: %+v", is)
+		}
+		r.down()
+	})
+}
+
+// Each run of the task is another instance, newer than the one before.
+func TestPluginIsRegisteredForEachRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newPluginRig(t, false)
+		r.node.turn(true, "")
+		r.up()
+		r.up()
+		if r.node.times != 1 {
+			t.Errorf("registered %d times", r.node.times)
+		}
+		r.driver.end(id("pg"), driver.Status{Signal: 9})
+		r.up()
+		key := dynamicplugins.Key{ID: pluginID, AllocID: allocID, Type: api.InstanceNode}
+		if _, err := r.node.registry[key].Dial(t.Context()); err == nil || err.Error() != "its task pg has ended, and waits to be started again" {
+			t.Errorf("dial: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		r.up()
+		if r.node.times != 3 {
+			t.Errorf("registered %d times, want once for each run and once between", r.node.times)
+		}
+	})
+}
+
+// A restarted agent knows the instances that run before anybody asks.
+func TestRestoredPluginIsRegisteredAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newPluginRig(t, false)
+	record := &localdb.Allocation{Phase: localdb.PhaseUp, Assignment: pluginAssignment()}
+	r.plugins.Restore(t.Context(), record)
+	if r.node.times != 0 {
+		t.Error("an instance was registered whose task never ran")
+	}
+	record.Status.Tasks = map[string]api.TaskStatus{"pg": {State: api.TaskRunning}}
+	r.plugins.Restore(t.Context(), record)
+	r.up()
+	if r.node.times != 1 {
+		t.Errorf("registered %d times, want once", r.node.times)
+	}
+	record.Phase = localdb.PhaseDown
+	other := newPluginRig(t, false)
+	other.plugins.Restore(t.Context(), record)
+	if other.node.times != 0 {
+		t.Error("an instance was registered that is on its way down")
+	}
+}
