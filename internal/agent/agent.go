@@ -177,15 +177,16 @@ func (a *Agent) wire() (err error) {
 		Sockets: filepath.Join(cfg.DataDir, "sock"), Sharer: cfg.Table, Drivers: drivers,
 		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
 	})
+	tasks := hook.NewTasks(drivers, api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: found}})
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),
 		Hooks: []allocrunner.Hook{
 			hook.Directories{},
-			hook.NewVolumes(mounter, a.facts),
+			hook.NewVolumes(mounter, a.facts, tasks),
 			sockets,
-			hook.NewTasks(drivers, api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: found}}),
+			tasks,
 			a.plugins,
 		},
 		Memory: a.db, Facts: a.facts,

@@ -10,6 +10,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
+	"github.com/berth-dev/berth/internal/agent/mount/mounttest"
 )
 
 // While a plugin is exchanged there are two instances. The one that was started
@@ -134,4 +135,44 @@ func TestEndedInstanceLetsItsCallsEnd(t *testing.T) {
 			t.Errorf("the calls had ended after %s", took)
 		}
 	})
+}
+
+// The mounts of a driver that serves its file systems itself go with its process.
+// They are taken away and made again, also where the volume is staged.
+func TestMountsThatAreGoneAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	for name, staging := range map[string]bool{"Target": false, "StagingToo": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, csitest.Options{Stage: true}, func(t testing.TB, w *world) {
+				a := w.volume(wish{})
+				target := w.mount(a)
+				paths := []string{target}
+				want := "NodeUnpublishVolume OK\nNodePublishVolume OK\n"
+				if staging {
+					paths = append(paths, w.mountsBelow("stage")...)
+					want = "NodeUnpublishVolume OK\nNodeUnstageVolume OK\nNodeStageVolume OK\nNodePublishVolume OK\n"
+				}
+				before := w.calls()
+				for _, path := range paths {
+					if err := w.table.(*mounttest.Table).SetGone(path); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if gone, err := w.mounter.Gone(a); err != nil || !gone {
+					t.Errorf("gone: %t, %v", gone, err)
+				}
+				w.mount(a)
+				if got := strings.TrimPrefix(w.calls(), before); got != want {
+					t.Errorf("calls:\n%swant:\n%s", got, want)
+				}
+				if gone, err := w.mounter.Gone(a); err != nil || gone {
+					t.Errorf("mounted again, gone: %t, %v", gone, err)
+				}
+				w.wantMounts(a)
+				w.unmount(a)
+				w.wantNothing()
+			})
+		})
+	}
 }

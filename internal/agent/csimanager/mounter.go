@@ -100,7 +100,13 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 	if err != nil {
 		return "", err
 	}
-	if user.Published && (mounted || !user.Mounted) {
+	gone := false
+	if user.Published && mounted {
+		if gone, err = m.gone(user.TargetPath); err != nil {
+			return "", err
+		}
+	}
+	if user.Published && (mounted || !user.Mounted) && !gone {
 		m.sayStaged(s)
 		return user.TargetPath, nil
 	}
@@ -183,6 +189,34 @@ func (m *Mounter) mounted(path string) (bool, error) {
 	return mounted, nil
 }
 
+// gone reports whether the file system that is mounted at path has ended with
+// the process that served it.
+func (m *Mounter) gone(path string) (bool, error) {
+	gone, err := m.table.Gone(path)
+	if err != nil {
+		return false, &StepError{Step: "look at the mount table", Message: err.Error()}
+	}
+	return gone, nil
+}
+
+// Gone reports whether an attachment's mount has ended with the driver's process,
+// and its plugin is there to make it again. Mount does, and nobody can use what
+// was mounted before.
+func (m *Mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
+	s, recorded, err := m.staging(a)
+	if err != nil || !recorded {
+		return false, err
+	}
+	i := userOf(s, &a.Attachment)
+	if i < 0 || !s.Users[i].Published {
+		return false, nil
+	}
+	if _, err := m.manager.node(a.Attachment.PluginID); err != nil {
+		return false, nil //nolint:nilerr // there is nothing to be done yet
+	}
+	return m.gone(s.Users[i].TargetPath)
+}
+
 // sayStaged tells the servers that the volume is staged. That it is not is for
 // Unmount to say: they may have it detached at once.
 func (m *Mounter) sayStaged(s *localdb.Staging) {
@@ -199,6 +233,16 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	staged, err := m.stillStaged(s)
 	if err != nil {
 		return err
+	}
+	if staged && s.Mounted {
+		gone, err := m.gone(s.StagingPath)
+		if err == nil && gone {
+			err = m.unstage(ctx, by.instance, s.ExternalID, s.StagingPath)
+		}
+		if err != nil {
+			return err
+		}
+		staged = !gone
 	}
 	s.Staged = staged
 	if stages && !s.Called {

@@ -20,6 +20,9 @@ type Table interface {
 	// Unmount takes the topmost mount at path away. If nothing is mounted there
 	// it answers nil. A mount in use stays, and the error is a *BusyError.
 	Unmount(path string) error
+	// Gone reports whether path is a mount whose file system was served by a
+	// process that has ended.
+	Gone(path string) (bool, error)
 	// Share makes dir, which must be there, one on which the mounts of this and of
 	// other mount namespaces show in each other. Where it is none yet, dir is
 	// bound to itself.

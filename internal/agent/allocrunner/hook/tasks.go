@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -106,6 +107,28 @@ func (t *Tasks) fail(ctx context.Context, a *api.AllocAssignment, task *api.Task
 		return ended, fmt.Errorf("look at task %s: %w", task.Name, err)
 	}
 	return ended, nil
+}
+
+// bereave ends the tasks that run and mount a volume, for a reason. What comes of
+// it is judged like any other end.
+func (t *Tasks) bereave(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, volume, reason string) error {
+	for i := range a.Group.Tasks {
+		task := &a.Group.Tasks[i]
+		was := s.Tasks()[task.Name]
+		mounts := slices.ContainsFunc(task.VolumeMounts, func(m api.VolumeMount) bool { return m.Volume == volume })
+		if !mounts || was.State != api.TaskRunning || t.drivers[task.Driver] == nil {
+			continue
+		}
+		status, err := t.fail(ctx, a, task, was.Restarts)
+		if err != nil {
+			return err
+		}
+		status.Reason = reason
+		if err := decide(s, a, task, seen(was, status, TaskDir(s.Dir, task.Name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decide records what comes of a task's end before it comes: a power cut must

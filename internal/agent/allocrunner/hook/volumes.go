@@ -15,6 +15,9 @@ import (
 type Mounter interface {
 	Mount(ctx context.Context, a *api.AttachmentAssignment) (target string, err error)
 	Unmount(ctx context.Context, a *api.AttachmentAssignment) error
+	// Gone reports whether what was mounted can be used no more, and Mount would
+	// make it again.
+	Gone(a *api.AttachmentAssignment) (bool, error)
 }
 
 // AttachmentFacts is where the hook says how far attachments are.
@@ -29,10 +32,14 @@ type AttachmentFacts interface {
 type Volumes struct {
 	mounter Mounter
 	facts   AttachmentFacts
+	tasks   *Tasks
 }
 
-// NewVolumes returns the hook.
-func NewVolumes(m Mounter, facts AttachmentFacts) *Volumes { return &Volumes{m, facts} }
+// NewVolumes returns the hook. Tasks whose volume must be mounted again are
+// ended by the hook of tasks; nil ends none.
+func NewVolumes(m Mounter, facts AttachmentFacts, tasks *Tasks) *Volumes {
+	return &Volumes{m, facts, tasks}
+}
 
 // Name implements allocrunner.Hook.
 func (*Volumes) Name() string { return "volumes" }
@@ -42,6 +49,9 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	if a.Group != nil && len(a.Attachments) < len(a.Group.Volumes) {
 		return &allocrunner.Waiting{Reason: "the servers have not sent all attachments"}
+	}
+	if err := v.bury(ctx, s, &a); err != nil {
+		return err
 	}
 	return v.each(a, func(at *api.AttachmentAssignment) error {
 		if at.Attachment.Status.State.Before(api.ControllerPublished) {
@@ -63,6 +73,31 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 		}
 		return nil
 	})
+}
+
+// bury ends the tasks that mount a volume whose file system has gone with the
+// driver's process: they would never see what is mounted in its place. That they
+// have ended is recorded before the volume is mounted again, and when they are
+// started again is their policy's to say.
+func (v *Volumes) bury(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment) error {
+	if v.tasks == nil || a.Group == nil {
+		return nil
+	}
+	for i := range a.Attachments {
+		at := &a.Attachments[i]
+		gone, err := v.mounter.Gone(at)
+		if err != nil {
+			return err
+		}
+		if !gone {
+			continue
+		}
+		reason := fmt.Sprintf("its volume %s ended with the process of plugin %s, and is mounted again", at.Attachment.VolumeID, at.Attachment.PluginID)
+		if err := v.tasks.bereave(ctx, s, a, at.Attachment.Name, reason); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Down implements allocrunner.Hook.

@@ -19,6 +19,7 @@ import (
 // mounter does what its script says for each volume.
 type mounter struct {
 	script func(ctx context.Context, call string) error
+	gone   map[string]bool
 
 	mu    sync.Mutex // guards calls
 	calls []string
@@ -37,6 +38,10 @@ func (m *mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (strin
 
 func (m *mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) error {
 	return m.call(ctx, "unmount "+a.Attachment.Name)
+}
+
+func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
+	return m.gone[a.Attachment.Name], nil
 }
 
 func (m *mounter) sorted() string {
@@ -71,7 +76,7 @@ func volumes(states map[string]api.AttachmentState, script func(context.Context,
 			}})
 		}
 	}
-	return hook.NewVolumes(m, facts), m, facts, allocrunner.NewStep("/alloc", a)
+	return hook.NewVolumes(m, facts, nil), m, facts, allocrunner.NewStep("/alloc", a)
 }
 
 func works(context.Context, string) error { return nil }
@@ -202,5 +207,49 @@ func TestVolumesAreUnmountedWhateverTheirState(t *testing.T) {
 		if got := facts.facts[name].State; got != want {
 			t.Errorf("%s is said to be %q, want %q", name, got, want)
 		}
+	}
+}
+
+// A task whose volume went with the process of its driver looked at a dead mount
+// for ever. It is ended, by its policy, before the volume is mounted again.
+func TestTasksOfAVolumeThatIsGoneAreStartedAgain(t *testing.T) {
+	t.Parallel()
+	d := newFake()
+	a := assignment()
+	attempts := 3
+	a.JobType = api.JobService
+	a.Group.Restart = &api.RestartPolicy{Attempts: &attempts}
+	a.Group.Tasks[0].VolumeMounts = []api.VolumeMount{{Volume: "a", Destination: "/a"}}
+	a.Group.Tasks = append(a.Group.Tasks, api.Task{Name: "other", Driver: "fake"})
+	a.Group.Volumes = []api.VolumeRequest{{Name: "a"}}
+	a.Attachments = []api.AttachmentAssignment{{Attachment: api.Attachment{
+		AllocID: a.ID, Name: "a", VolumeID: "vol-a", PluginID: "fuse", Status: api.AttachmentStatus{State: api.NodePublished},
+	}}}
+	runner, s := tasks(d, a)
+	m := &mounter{script: works, gone: map[string]bool{}}
+	h := hook.NewVolumes(m, &said{facts: map[string]api.AttachmentFact{}}, runner)
+	up := func() {
+		t.Helper()
+		for _, one := range []allocrunner.Hook{h, runner} {
+			if err := one.Up(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	up()
+	m.gone["a"] = true
+	m.script = func(_ context.Context, call string) error {
+		if is := s.Tasks()["pg"]; is.State == api.TaskRunning {
+			t.Errorf("%s while the task runs: %+v", call, is)
+		}
+		return nil
+	}
+	up()
+	is := s.Tasks()["pg"]
+	if is.Restarts != 1 || is.Last.Reason != "its volume vol-a ended with the process of plugin fuse, and is mounted again" {
+		t.Errorf("task: %+v", is)
+	}
+	if other := s.Tasks()["other"]; other.State != api.TaskRunning || other.Restarts != 0 {
+		t.Errorf("a task that mounts no volume: %+v", other)
 	}
 }

@@ -20,6 +20,7 @@ type Table struct {
 	rows    map[string][]mount.Mount
 	on      map[int]int // mounts on each mount
 	holders map[string][]string
+	gone    map[int]bool
 	id      int
 }
 
@@ -33,6 +34,7 @@ func New() *Table {
 		rows:    map[string][]mount.Mount{"/": {root}},
 		on:      make(map[int]int),
 		holders: make(map[string][]string),
+		gone:    make(map[int]bool),
 		id:      root.ID,
 	}
 }
@@ -91,6 +93,23 @@ func (t *Table) Under(dir string) ([]mount.Mount, error) {
 		list = append(list, rows...)
 	}
 	return list.Under(dir), nil
+}
+
+// Gone reports whether SetGone said so of what is mounted at path.
+func (t *Table) Gone(path string) (bool, error) {
+	m, mounted, err := t.At(path)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return mounted && t.gone[m.ID], err
+}
+
+// SetGone has the file system of the mount at path be gone.
+func (t *Table) SetGone(path string) error {
+	m, _, err := t.At(path)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gone[m.ID] = true
+	return err
 }
 
 // Share does nothing: there is one namespace, in which all mounts show.
