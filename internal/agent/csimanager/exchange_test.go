@@ -22,7 +22,8 @@ func TestNewestHealthyInstanceIsCalled(t *testing.T) {
 		serve := func() (*csitest.Backend, *csitest.Driver, func(), dynamicplugins.Plugin) {
 			b := csitest.NewBackend(csitest.Everything())
 			d := b.Node(csitest.Node{ID: "n1", Topology: map[string]string{"zone": "a"}})
-			return b, d, d.Start(t), dynamicplugins.Plugin{ID: plugin, Type: api.InstanceMonolith, Dial: d.Dialer()}
+			kill := d.Start(t)
+			return b, d, kill, dynamicplugins.Plugin{ID: plugin, Type: api.InstanceMonolith, Dial: d.Dialer()}
 		}
 		old, _, _, first := serve()
 		newer, newerDriver, killNewer, second := serve()
