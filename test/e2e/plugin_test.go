@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -321,6 +322,39 @@ func TestPluginJob_Update(t *testing.T) {
 	}
 	if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID {
 		t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
+	}
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "mock")
+}
+
+// TestPluginJob_ServesFileSystems kills a driver whose mounts end with its
+// process. When it is back, its volume is mounted again, and the task that used
+// it is started again on the new mount.
+func TestPluginJob_ServesFileSystems(t *testing.T) {
+	t.Parallel()
+	m := host.NewMock(t)
+	b := host.Start(t, host.Options{})
+	plugin := asJob{"raw_exec", "mock", "monolith"}.mock(t, m)
+	b.Apply(strings.ReplaceAll(plugin, " -real-mounts", " -real-mounts -fuse-mounts -disable-attach -disable-stage"))
+	// The mock knows volume 1 anew in each of its lives.
+	b.Apply(strings.ReplaceAll(volumeFile, `capacity_min = "1GiB"`, `external_id = "1"`))
+	b.Apply(strings.NewReplacer("echo started >> /data/file", "ls /data", `user = "root"`, "user = \"root\"\n restart {\n delay = \"100ms\"\n }").Replace(jobFile))
+	writer, driver := runningTask(t, b, "db", "writer"), runningTask(t, b, "mock", "driver")
+	if err := syscall.Kill(driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.Eventually("the consumer runs on a new mount", 2*limit, func() error {
+		is := runningTask(t, b, "db", "writer")
+		if is.PID == writer.PID || is.Restarts != 1 || !strings.Contains(is.Last.Reason, "its volume pg ended with the process of plugin mock") {
+			return fmt.Errorf("task: %+v", is)
+		}
+		return nil
+	})
+	var info api.VolumeInfo
+	b.JSON(&info, "volume", "status", "pg")
+	if _, err := os.ReadDir(info.Attachments[0].Status.TargetPath); err != nil {
+		t.Errorf("the volume: %v", err)
 	}
 	b.Run("job", "stop", "db")
 	b.Run("volume", "delete", "pg")

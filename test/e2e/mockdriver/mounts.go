@@ -19,6 +19,8 @@ import (
 type mounts struct {
 	// dir holds one directory for each volume; empty if there are no mounts.
 	dir string
+	// fuse: what is mounted is an empty directory that this process serves.
+	fuse bool
 }
 
 // before comes ahead of the mock's own work. A target that cannot be unmounted,
@@ -41,6 +43,9 @@ func (m mounts) after(request any) error {
 		// The mock makes a directory of a block volume too; that is all it gets.
 		if r.GetVolumeCapability().GetMount() == nil {
 			return nil
+		}
+		if m.fuse {
+			return serveFuse(r.GetTargetPath())
 		}
 		return bind(m.data(r.GetVolumeId()), r.GetTargetPath(), r.GetReadonly())
 	case *csi.DeleteVolumeRequest:

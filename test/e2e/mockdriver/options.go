@@ -25,6 +25,8 @@ type options struct {
 	// realMounts has published volumes bind-mounted from below stateDir; an
 	// empty stateDir asks for a temporary one.
 	realMounts bool
+	// fuseMounts has this process serve what is mounted.
+	fuseMounts bool
 	stateDir   string
 	faults     faults
 	// dieIn is the method in whose first call the process exits; empty for none.
@@ -50,6 +52,7 @@ func parseOptions(args []string, endpoint string) (options, error) {
 		"handed to the mock, which so far accepts a target path that is there either way")
 	flags.StringVar(&opts.calls, "calls", os.DevNull, "append each call to `file`, one JSON object a line")
 	flags.BoolVar(&opts.realMounts, "real-mounts", false, "bind-mount a directory at published target paths")
+	flags.BoolVar(&opts.fuseMounts, "fuse-mounts", false, "under -real-mounts, mount an empty FUSE file system that ends with this process")
 	flags.StringVar(&opts.stateDir, "state-dir", "",
 		"`directory` for the volumes' data under -real-mounts; default is a temporary one")
 	flags.Var(&opts.faults, "fault",
@@ -85,6 +88,9 @@ func (o *options) finish(endpoint string, rest []string) error {
 	}
 	if o.stateDir != "" && !o.realMounts {
 		addf("-state-dir %q: serves -real-mounts only", o.stateDir)
+	}
+	if o.fuseMounts && !o.realMounts {
+		addf("-fuse-mounts: serves -real-mounts only")
 	}
 	for _, f := range o.faults {
 		if !isMethod(f.method) {
