@@ -18,6 +18,8 @@ type Vitals struct {
 	// Memory is resident, in bytes. CPU is used since the start of the process.
 	Memory int64
 	CPU    time.Duration
+	// Up counts how often the tasks of an allocation were found or brought up.
+	Up int
 }
 
 // Vitals are the agent's, which must have been given a metrics address.
@@ -46,7 +48,9 @@ func (b *Berth) Vitals(metrics string) (v Vitals, err error) {
 	defer func() { _ = resp.Body.Close() }() // it was only read
 	lines := bufio.NewScanner(resp.Body)
 	for lines.Scan() {
-		name, text, _ := strings.Cut(lines.Text(), " ")
+		line := lines.Text()
+		space := strings.LastIndexByte(line, ' ')
+		name, text := line[:max(space, 0)], line[space+1:]
 		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			continue
@@ -58,6 +62,8 @@ func (b *Berth) Vitals(metrics string) (v Vitals, err error) {
 			v.Memory = int64(value)
 		case "process_cpu_seconds_total":
 			v.CPU = time.Duration(value * float64(time.Second))
+		case `berth_hook_seconds_count{direction="up",hook="tasks",outcome="ok"}`:
+			v.Up = int(value)
 		}
 	}
 	if v.Goroutines == 0 {
