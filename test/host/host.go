@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -92,6 +93,9 @@ func Start(tb testing.TB, opts Options) *Berth {
 	tb.Cleanup(func() {
 		b.Stop()
 		b.KillServer()
+		if tb.Failed() {
+			b.scrub()
+		}
 		if opts.Disk > 0 {
 			if err := syscall.Unmount(b.DataDir, 0); err != nil {
 				tb.Errorf("unmount %s: %v", b.DataDir, err)
@@ -114,6 +118,24 @@ func Start(tb testing.TB, opts Options) *Berth {
 
 // Binary is the program that runs.
 func (b *Berth) Binary() string { return b.binary }
+
+// scrub ends what a test that failed leaves running and mounted on the agent's
+// data: it would stay for ever.
+func (b *Berth) scrub() {
+	for _, pid := range b.below() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
+	}
+	var at []string
+	for path := range mounts(b.tb) {
+		if strings.HasPrefix(path, b.DataDir+"/") {
+			at = append(at, path)
+		}
+	}
+	slices.Sort(at)
+	for _, path := range slices.Backward(at) {
+		_ = syscall.Unmount(path, syscall.MNT_DETACH) // the test has failed already
+	}
+}
 
 // mount makes a file system of that many MiB for the agent's data.
 func (b *Berth) mount(size int) {

@@ -416,3 +416,44 @@ func TestEndOnFullDiskIsTheTasksOwn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStartOnFullDiskSaysSo, also if the supervisor has no room for its words.
+func TestStartOnFullDiskSaysSo(t *testing.T) {
+	t.Parallel()
+	tasks, runDir := newTasks(t)
+	if err := unix.Mount("tmpfs", runDir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(runDir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	spec := script(t, tasks, "full/start", "exit 0")
+	// Of the room that is left, the spec takes some, and what comes after it the
+	// rest: in one of these the supervisor is the one that has none.
+	const page = 4 << 10
+	for free := range 4 {
+		filler := filepath.Join(runDir, "filler")
+		f, err := os.Create(filler)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := int64(0)
+		for ; ; size += page {
+			if _, err := f.Write(make([]byte, page)); err != nil {
+				break
+			}
+		}
+		if err := errors.Join(f.Truncate(max(0, size-int64(free)*page)), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		err = tasks.Start(ctx(t), spec)
+		if err != nil && !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("with %d pages free: %v", free, err)
+		}
+		if err := errors.Join(tasks.Destroy(ctx(t), spec.ID), os.Remove(filler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

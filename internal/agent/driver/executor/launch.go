@@ -171,14 +171,21 @@ func (d runDir) outcome() (settled bool, err error) {
 	return false, nil
 }
 
-// lastWords quotes the end of the supervisor's log, for an error message.
+// lastWords quotes the end of the supervisor's log, for an error message. One
+// that says nothing may have had no room to: that is told instead.
 func (d runDir) lastWords() string {
 	const most = 1 << 10
 	b, err := os.ReadFile(d.path(logFile))
-	if b = bytes.TrimSpace(b); err != nil || len(b) == 0 {
-		return ""
+	if b = bytes.TrimSpace(b); err == nil && len(b) > 0 {
+		return "; it said: " + string(b[max(0, len(b)-most):])
 	}
-	return "; it said: " + string(b[max(0, len(b)-most):])
+	probe := d.path("probe")
+	err = writeSynced(probe, make([]byte, 4*most))
+	_ = os.Remove(probe) // with its directory, if not now
+	if err != nil {
+		return fmt.Sprintf("; nothing can be written there: %v", err)
+	}
+	return ""
 }
 
 // failure is err as it is recorded: an api.Error keeps its code.
