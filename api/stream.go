@@ -15,6 +15,9 @@ const (
 	StreamLogs StreamKind = "logs"
 	// StreamQuestion carries the answer to a question: values of JSON.
 	StreamQuestion StreamKind = "question"
+	// StreamFigures carries what the tasks of an allocation use: AllocFigures, as
+	// JSON.
+	StreamFigures StreamKind = "figures"
 )
 
 // StreamOffer is a stream that a server wants from an agent. The agent takes it
@@ -25,6 +28,8 @@ type StreamOffer struct {
 	// Logs or Question is set for that kind.
 	Logs     *LogRequest `json:"logs,omitempty"`
 	Question *Question   `json:"question,omitempty"`
+	// Figures is the allocation that StreamFigures is about.
+	Figures AllocID `json:"figures,omitempty"`
 }
 
 // StreamPing is how often an agent says on a stream that it is there.

@@ -194,7 +194,7 @@ func (a *Agent) wire() (err error) {
 	}, a.executor, a.facts, a.log)
 	a.manager.Healthy(a.allocations.served)
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
-		api.StreamLogs: a.allocations.sendLog, api.StreamQuestion: question.New(a.manager, mounter).Answer,
+		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
 	a.link = assignment.New(assignment.Config{
 		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.fingerprintDrivers, Profile: found,

@@ -321,6 +321,17 @@ func (s *allocations) known(id api.AllocID) bool {
 	return s.runners[id] != nil
 }
 
+// running are the tasks of an allocation that run, with the numbers of their
+// runs.
+func (s *allocations) running(id api.AllocID) (map[*api.Task]int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runners[id]; r != nil {
+		return r.Running(), nil
+	}
+	return nil, api.Errorf(api.CodeUnavailable, "the node has nothing of allocation %s yet, or no more", id.Short())
+}
+
 // destroy ends all allocations for good and returns when they are gone, or how
 // many are left when ctx ends. Those that run plugins go last: the others'
 // volumes need them.

@@ -22,6 +22,11 @@ func (a *app) allocCommand() *cobra.Command {
 		a.explainCommand("alloc", "an allocation", a.explainAlloc),
 		a.logsCommand(),
 		&cobra.Command{
+			Use: "stats ID", Short: "Show what an allocation's tasks use of processors and memory", Args: cobra.ExactArgs(1), RunE: a.allocStats,
+			Long: "Asks the allocation's node, which watches the tasks for half a second. 100 % is one processor. Memory is what a task\n" +
+				"holds, without files that the kernel can forget at once.",
+		},
+		&cobra.Command{
 			Use: "restart ID [TASK]", Short: "Start an allocation's tasks again where they are", Args: cobra.RangeArgs(1, 2), RunE: a.restartAlloc,
 			Long: "Starts TASK again, or all of the allocation's tasks that run: on the same node, with the same volumes. Each is asked\n" +
 				"to end first, as its kill_signal and kill_timeout say. The node does it as soon as it hears of it, and once, whatever\n" +
@@ -167,4 +172,36 @@ func heldVolumes(attachments []*api.Attachment) []string {
 		}
 	}
 	return held
+}
+
+func (a *app) allocStats(cmd *cobra.Command, args []string) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	al, err := a.findAlloc(cmd.Context(), c, args[0])
+	if err != nil {
+		return err
+	}
+	f, err := c.AllocFigures(cmd.Context(), al.ID)
+	if err != nil || a.json {
+		return a.orJSON(f, err)
+	}
+	var rows [][]string
+	for _, name := range slices.Sorted(maps.Keys(f.Tasks)) {
+		t := f.Tasks[name]
+		if t.Problem != "" {
+			rows = append(rows, []string{name, "-", "-", "-", "-", "-", t.Problem})
+			continue
+		}
+		limit := "-"
+		if t.MemoryLimitBytes > 0 {
+			limit = bytesOf(t.MemoryLimitBytes)
+		}
+		rows = append(rows, []string{
+			name, fmt.Sprintf("%d%%", t.CPUPercent), fmt.Sprintf("%d.%ds", t.CPUMilliseconds/1000, t.CPUMilliseconds%1000/100), bytesOf(t.MemoryBytes), limit, strconv.Itoa(t.Processes), "-",
+		})
+	}
+	a.table("TASK CPU CPU-TIME MEMORY LIMIT PROCESSES?1 PROBLEM~", rows)
+	return nil
 }

@@ -53,6 +53,7 @@ func usages() map[string][]string {
 		"alloc list":              {"berth alloc list"},
 		"alloc status":            {"berth alloc status c8e3"},
 		"alloc explain":           {"berth alloc explain c8e3"},
+		"alloc stats":             {"berth alloc stats c8e3"},
 		"alloc logs":              {"berth alloc logs c8e3", "berth alloc logs -f --tail 20 c8e3 server"},
 		"alloc restart":           {"berth alloc restart c8e3", "berth alloc restart c8e3 server"},
 		"node list":               {"berth node list"},

@@ -262,3 +262,11 @@ func (t *Tasks) clear() {
 		_ = t.Destroy(context.Background(), id) // never fails
 	}
 }
+
+// Usage implements driver.Measurer: every task uses the same.
+func (t *Tasks) Usage(_ context.Context, id string) (driver.Usage, error) {
+	if status, err := t.Status(context.Background(), id); err != nil || status.State != driver.StateRunning {
+		return driver.Usage{}, fmt.Errorf("task %s does not run: %w", id, err)
+	}
+	return driver.Usage{CPU: 90 * time.Second, MemoryBytes: 3 << 20, MemoryLimitBytes: 64 << 20, Processes: 2}, nil
+}

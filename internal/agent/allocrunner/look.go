@@ -34,3 +34,18 @@ func (r *Runner) Retry() { r.nudge() }
 
 // Phase is where the allocation is between up and down.
 func (r *Runner) Phase() localdb.Phase { return cmp.Or(r.phase(), localdb.PhaseUp) }
+
+// Running are the tasks that run, with how often each was started again before.
+func (r *Runner) Running() map[*api.Task]int {
+	running := map[*api.Task]int{}
+	group, tasks := r.step.Assignment().Group, r.step.Tasks()
+	if group == nil {
+		return running
+	}
+	for i := range group.Tasks {
+		if is := tasks[group.Tasks[i].Name]; is.State == api.TaskRunning {
+			running[&group.Tasks[i]] = is.Restarts
+		}
+	}
+	return running
+}

@@ -123,6 +123,16 @@ type NotStarted struct{ Reason string }
 
 func (n *NotStarted) Error() string { return n.Reason }
 
+// Usage is what a task uses.
+type Usage = cgroup.Usage
+
+// Measurer is a driver that can tell what its tasks use.
+type Measurer interface {
+	Driver
+	// Usage measures a task that runs.
+	Usage(ctx context.Context, id string) (Usage, error)
+}
+
 // Keeper is a driver that has something to do between calls. Its Run runs until
 // ctx ends; known tells whether the agent has an allocation, and changed is
 // called when Fingerprint would answer something else than before.
@@ -266,6 +276,9 @@ func (s supervised) Signal(ctx context.Context, id, signal string) error {
 	}
 	return s.tasks.Signal(ctx, id, sig)
 }
+
+// Usage implements Measurer.
+func (s supervised) Usage(_ context.Context, id string) (Usage, error) { return s.tasks.Usage(id) }
 
 // Sweep removes what all tasks on the machine have in common, unless somebody's
 // tasks are left. It is for agents that leave their machine for good.

@@ -184,3 +184,33 @@ func TestRawExecWithoutRoot(t *testing.T) {
 		t.Errorf("the tasks leave %q", left)
 	}
 }
+
+// TestUsage: what a task uses can be measured, with what its children do.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	kinds(t, func(t *testing.T, w *world, d driver.Driver) {
+		m, ok := d.(driver.Measurer)
+		if !ok {
+			t.Fatalf("driver %s measures nothing", d.Name())
+		}
+		spec := w.script("(while :; do :; done) & echo ready; while :; do :; done")
+		spec.Task.Resources = &api.Resources{MemoryMB: 64}
+		start(t, d, spec)
+		said(t, spec, "ready")
+		for {
+			u, err := m.Usage(ctx(t), spec.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if u.CPU > 100*time.Millisecond && u.Processes >= 2 && u.MemoryBytes > 0 {
+				if u.MemoryLimitBytes != 64<<20 {
+					t.Errorf("the limit is %d", u.MemoryLimitBytes)
+				}
+				break
+			}
+		}
+		if _, err := m.Usage(ctx(t), "nobody/knows"); api.CodeOf(err) != api.CodeNotFound {
+			t.Errorf("an unknown task is measured: %v", err)
+		}
+	})
+}

@@ -88,6 +88,8 @@ func (h *Handler) nounRoutes() []route {
 			handle: list(h, allocations()), query: lists("namespace"), answer: []*api.Allocation{}},
 		{pattern: "GET /v1/allocation/{id}", name: "Allocation", doc: "Read an allocation with its attachments, by any unambiguous prefix of its id.",
 			handle: h.getAllocation, query: polls(), answer: api.AllocationInfo{}},
+		{pattern: "GET /v1/allocation/{id}/stats", name: "AllocFigures", doc: "Read what an allocation's tasks use of processors and memory, as their node measures it now.",
+			handle: h.figures, answer: api.AllocFigures{}},
 		{pattern: "GET /v1/allocation/{id}/logs/{task}", name: "Logs", doc: "Read what a task wrote: a stream that ends with the task if it is followed. The trailer " + api.TrailerError + " says why it broke off.",
 			handle: h.logs, query: []string{"type", "offset", "tail", "follow"}, media: text},
 		{pattern: "POST /v1/allocation/{id}/restart", name: "RestartAllocation", doc: "Start tasks of an allocation again, on the same node, with its volumes.",

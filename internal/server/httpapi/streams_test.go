@@ -357,3 +357,45 @@ func TestServerStopsInTheMiddle(t *testing.T) {
 		time.Sleep(api.StreamPing)
 	})
 }
+
+// TestFigures: an agent's answer is the answer, and what is none is said.
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, n1, alloc := placed(t)
+		defer w.stop()
+		want := api.AllocFigures{AllocID: alloc.ID, NodeID: "n1", Tasks: map[string]api.TaskFigures{"t": {CPUPercent: 50, MemoryBytes: 7}}}
+		answer, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			frames []any
+			want   string
+		}{
+			{[]any{frame.Data, string(answer[:10]), frame.Data, string(answer[10:]), frame.End, ""}, ""},
+			{[]any{frame.Data, "{}", frame.End, ""}, "internal: the agent of node n1 answers with something else"},
+			{[]any{frame.Begin, "{}"}, "internal: the agent of node n1 answers with something else"},
+			{[]any{frame.End, `{"code":"unavailable","message":"not here"}`}, "unavailable: not here"},
+		} {
+			done := n1.carry(func(o api.StreamOffer, out *frame.Writer) {
+				if o.Kind != api.StreamFigures || o.Figures != alloc.ID {
+					t.Errorf("the agent is asked for %+v", o)
+				}
+				say(out, tc.frames...)
+			})
+			got, err := w.AllocFigures(t.Context(), alloc.ID)
+			if said(err) != tc.want {
+				t.Errorf("%q: got %s, want %s", tc.frames, said(err), tc.want)
+			}
+			if tc.want == "" {
+				if diff := cmp.Diff(&want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+			if err := <-done; api.CodeOf(err) == api.CodeUnavailable {
+				t.Errorf("the agent was answered %v", err)
+			}
+		}
+	})
+}

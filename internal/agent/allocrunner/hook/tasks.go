@@ -32,8 +32,11 @@ func (*Tasks) Name() string { return "tasks" }
 
 // runID is the driver's name for a run of a task. Each run has its own, so that
 // an end is counted once, and a start made once, whatever was cut short between.
-func runID(a *api.AllocAssignment, task string, run int) string {
-	id := string(a.ID) + "/" + task
+func runID(a *api.AllocAssignment, task string, run int) string { return RunID(a.ID, task, run) }
+
+// RunID is the driver's name for a run of a task.
+func RunID(alloc api.AllocID, task string, run int) string {
+	id := string(alloc) + "/" + task
 	if run > 0 {
 		id += "/" + strconv.Itoa(run)
 	}

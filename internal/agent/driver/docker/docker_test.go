@@ -161,7 +161,7 @@ func TestEngine(t *testing.T) {
 	for name, test := range map[string]func(*world){
 		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
 		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
-		"Reboot": testReboot,
+		"Reboot": testReboot, "Usage": testUsage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -552,5 +552,24 @@ func TestEngineComesLate(t *testing.T) {
 	})
 	if is := d.Fingerprint(t.Context()); !is.Healthy {
 		t.Errorf("it is %+v", is)
+	}
+}
+
+// testUsage measures a task that is busy.
+func testUsage(w *world) {
+	d, _ := w.agent()
+	spec := w.spec("l1/main", "while :; do :; done")
+	spec.Task.Resources = &api.Resources{MemoryMB: 64}
+	w.start(d, spec)
+	w.eventually("it is busy", func() error {
+		u, err := d.Usage(w.Context(), spec.ID)
+		if err != nil || u.CPU < 100*time.Millisecond || u.MemoryBytes == 0 || u.MemoryLimitBytes != 64<<20 || u.Processes == 0 {
+			return fmt.Errorf("it uses %+v, %w", u, err)
+		}
+		return nil
+	})
+	w.destroy(d, spec)
+	if _, err := d.Usage(w.Context(), spec.ID); api.CodeOf(err) != api.CodeNotFound {
+		w.Errorf("what is gone is measured: %v", err)
 	}
 }

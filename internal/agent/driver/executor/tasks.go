@@ -334,3 +334,22 @@ func (t *Tasks) reapDead(dir runDir) {
 		}
 	}
 }
+
+// Usage measures a task that runs, with all of its processes.
+func (t *Tasks) Usage(id string) (cgroup.Usage, error) {
+	var spec Spec
+	found, err := t.dir(id).read(specFile, &spec)
+	switch {
+	case err != nil:
+		return cgroup.Usage{}, fmt.Errorf("measure task %s: %w", id, err)
+	case !found:
+		return cgroup.Usage{}, api.Errorf(api.CodeNotFound, "task %s was not started here", id)
+	case spec.Cgroup == "":
+		return cgroup.Usage{}, api.Errorf(api.CodeUnavailable, "task %s has no cgroup, in which it could be measured", id)
+	}
+	group, err := cgroup.Open(spec.Cgroup)
+	if err != nil {
+		return cgroup.Usage{}, err
+	}
+	return group.Usage()
+}
