@@ -147,6 +147,8 @@ type Driver struct {
 	Version string `json:"version,omitempty"`
 	// MountsVolumes: the driver can bind volumes into a task.
 	MountsVolumes bool `json:"mounts_volumes"`
+	// NoBlockDevices: of the volumes that it mounts, none may be a block device.
+	NoBlockDevices bool `json:"no_block_devices,omitempty"`
 }
 
 // Lease is how long an agent may be silent before the servers call its node down.

@@ -70,7 +70,7 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 	var rows [][]string
 	for _, name := range slices.Sorted(maps.Keys(n.Status.Drivers)) {
 		d := n.Status.Drivers[name]
-		rows = append(rows, []string{name, yes(d.Healthy), yes(d.MountsVolumes), orDash(d.Reason)})
+		rows = append(rows, []string{name, yes(d.Healthy), mounts(d), orDash(d.Reason)})
 	}
 	a.table("DRIVER HEALTHY MOUNTS-VOLUMES?1 REASON~", rows)
 	a.instances(n.Instances)
@@ -181,4 +181,12 @@ func (a *app) showPlugin(cmd *cobra.Command, args []string) error {
 		"Node can", strings.Join(one.NodeCapabilities, ", "))
 	a.instances(p.Instances)
 	return nil
+}
+
+// mounts is what a driver can do with volumes.
+func mounts(d api.Driver) string {
+	if d.MountsVolumes && d.NoBlockDevices {
+		return "no block devices"
+	}
+	return yes(d.MountsVolumes)
 }

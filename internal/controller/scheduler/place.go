@@ -292,11 +292,11 @@ func (p *pass) lasting(node *api.Node, group *api.TaskGroup) string {
 	for i := range group.Tasks {
 		task := &group.Tasks[i]
 		driver, ok := node.Status.Drivers[task.Driver]
-		switch {
-		case !ok:
+		if !ok {
 			return fmt.Sprintf("node %s has no driver %s", node.ID, task.Driver)
-		case driver.Healthy && len(task.VolumeMounts) > 0 && !driver.MountsVolumes:
-			return fmt.Sprintf("driver %s cannot mount volumes", task.Driver)
+		}
+		if lacks := fit.Driver(driver, group, task); driver.Healthy && lacks != "" {
+			return fmt.Sprintf("driver %s %s", task.Driver, lacks)
 		}
 	}
 	return p.excludes(node, group)

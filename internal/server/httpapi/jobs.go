@@ -5,6 +5,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/state"
 )
 
@@ -123,26 +124,32 @@ func checkDrivers(p *api.Problems, v state.View, spec *api.JobSpec) {
 		g := &spec.Groups[i]
 		for j := range g.Tasks {
 			t := &g.Tasks[j]
-			if len(t.VolumeMounts) > 0 && nobodyMounts(v, t.Driver) {
+			switch lacks := everywhereLacks(v, g, t); {
+			case lacks == "":
+			case t.Driver == "raw_exec":
 				p.Addf(fmt.Sprintf("group[%q].task[%q].driver", g.Name, t.Name),
 					`use driver "exec", which can, or remove the task's volume_mount`,
-					"is %q, which cannot mount volumes: it runs the command directly on the host", t.Driver)
+					"is %q, which %s: it runs the command directly on the host", t.Driver, lacks)
+			default:
+				p.Addf(fmt.Sprintf("group[%q].task[%q].driver", g.Name, t.Name),
+					`use driver "exec", which can, or remove the task's volume_mount`,
+					"is %q, which %s on any node", t.Driver, lacks)
 			}
 		}
 	}
 }
 
-func nobodyMounts(v state.View, driver string) bool {
-	known := false
+// everywhereLacks says what a task wants that its driver can do on no node that
+// has it, or "".
+func everywhereLacks(v state.View, g *api.TaskGroup, t *api.Task) (lacks string) {
 	for n := range v.Nodes() {
-		if d, ok := n.Status.Drivers[driver]; ok {
-			if d.MountsVolumes {
-				return false
+		if d, ok := n.Status.Drivers[t.Driver]; ok {
+			if lacks = fit.Driver(d, g, t); lacks == "" {
+				return ""
 			}
-			known = true
 		}
 	}
-	return known
+	return lacks
 }
 
 func (h *Handler) stopJob(r *request) (any, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/fit"
 )
 
 // Tasks runs the allocation's tasks.
@@ -154,7 +155,7 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 	}
 	spec.ID = runID(a, task.Name, was.Restarts)
 	spec.Say = func(message string) { s.Say(task.Name, message) }
-	if err := admit(ctx, d, &spec); err != nil {
+	if err := admit(ctx, d, a.Group, &spec); err != nil {
 		return err
 	}
 	if place, ok := s.Plugin(task.Name); ok {
@@ -185,11 +186,12 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 
 // admit checks what is to be run. It is not asked about what runs: the node may
 // have changed under it, a user be gone, and it runs all the same.
-func admit(ctx context.Context, d driver.Driver, spec *driver.Spec) error {
+func admit(ctx context.Context, d driver.Driver, group *api.TaskGroup, spec *driver.Spec) error {
 	task := &spec.Task
-	if len(task.VolumeMounts) > 0 && !d.Fingerprint(ctx).MountsVolumes {
-		return &allocrunner.Fatal{Err: fmt.Errorf(
-			"task %s: driver %s cannot mount volumes: it runs the command directly on the host; use driver \"exec\"", task.Name, task.Driver)}
+	if len(task.VolumeMounts) > 0 {
+		if lacks := fit.Driver(d.Fingerprint(ctx), group, task); lacks != "" {
+			return &allocrunner.Fatal{Err: fmt.Errorf("task %s: driver %s %s on this node; use driver \"exec\"", task.Name, task.Driver, lacks)}
+		}
 	}
 	if err := d.Check(*task); err != nil {
 		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,9 @@ type Driver struct {
 	unprivileged bool
 	// strange are capabilities that the engine has no name for.
 	strange map[string]bool
+	// isRootless is of the engine whose version is in asked.
+	asked      string
+	isRootless bool
 }
 
 var (
@@ -136,7 +140,28 @@ func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 		is.Reason = fmt.Sprintf("the engine at %s runs containers of %s", d.cfg.Endpoint, version.Os)
 	default:
 		is.Healthy, is.Version = true, version.Version
+		is.NoBlockDevices = d.rootless(ctx, version.Version)
 	}
+	return is
+}
+
+// rootless reports whether the engine runs without root's rights: such a one
+// can give no devices. It is asked once for each version.
+func (d *Driver) rootless(ctx context.Context, version string) bool {
+	d.mu.Lock()
+	known, is := d.asked == version, d.isRootless
+	d.mu.Unlock()
+	if known {
+		return is
+	}
+	info, err := d.engine.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return false
+	}
+	is = slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name=rootless") })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked, d.isRootless = version, is
 	return is
 }
 
