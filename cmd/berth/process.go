@@ -49,8 +49,13 @@ type process struct {
 	log     *slog.Logger
 	metrics *telemetry.Registry
 	tasks   []supervise.Task
+	level   *telemetry.Level
+	serves  *server.Server
 	agent   *agent.Agent
-	exec    *driver.Exec
+	// again tells to read the configuration again, with read.
+	again <-chan os.Signal
+	read  func() (config.Config, error)
+	exec  *driver.Exec
 	// identity is a socket whose name no other process of this machine has.
 	identity net.Listener
 }
@@ -76,10 +81,14 @@ func (p *process) run(ctx context.Context) error {
 	defer stop()
 	ended := make(chan error, 1)
 	go func() { ended <- supervise.Run(running, p.log, supervise.Policy{Failures: 1}, p.tasks...) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
+	for ctx.Err() == nil {
+		select {
+		case err := <-ended:
+			return err
+		case <-p.again:
+			p.reload()
+		case <-ctx.Done():
+		}
 	}
 	if !p.dev {
 		stop()
@@ -116,6 +125,7 @@ func (p *process) wire(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		p.serves = s
 		p.tasks = append(p.tasks, supervise.Task{Name: "server", Run: s.Run})
 	}
 	if !p.cfg.Client.Enabled {
@@ -174,10 +184,10 @@ func (p *process) server(ctx context.Context) (*server.Server, error) {
 	}
 	return server.New(server.Config{
 		ServerID: id, Version: p.version, Tracer: tracer,
-		Sweep:  sweep.Config{Interval: p.cfg.Server.SweepEvery()},
+		Sweep:  sweep.Config{Interval: p.settings().SweepEvery},
 		Expect: p.cfg.Server.BootstrapExpect, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(),
-		HTTP: listener, Keyring: keys, Keep: keep(p.cfg.Server.Keep), Calls: p.calls(), Metrics: p.metrics,
+		HTTP: listener, Keyring: keys, Keep: p.settings().Keep, Calls: p.settings().Calls, Metrics: p.metrics,
 	}, p.log)
 }
 
@@ -253,11 +263,16 @@ func (p *process) client() (*agent.Agent, error) {
 	return agent.New(agent.Config{
 		DataDir: p.cfg.DataDir, Name: p.cfg.Name, Version: p.version,
 		Servers: c, Plugins: plugins, Drivers: drivers, Table: mount.Kernel{}, Metrics: p.metrics,
-		Profile: api.Profile{
-			Class: p.cfg.Client.Class, Meta: p.cfg.Client.Meta, Address: p.address(),
-			CPU: p.cfg.Client.CPU, MemoryMB: p.cfg.Client.Memory,
-		},
+		Profile: p.profile(),
 	}, p.log)
+}
+
+// profile is what the configuration says of this machine.
+func (p *process) profile() api.Profile {
+	return api.Profile{
+		Class: p.cfg.Client.Class, Meta: p.cfg.Client.Meta, Address: p.address(),
+		CPU: p.cfg.Client.CPU, MemoryMB: p.cfg.Client.Memory,
+	}
 }
 
 // address is where others reach this machine's services: the one that was

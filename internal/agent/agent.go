@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -79,6 +80,7 @@ type Agent struct {
 	log         *slog.Logger
 	db          *localdb.DB
 	node        localdb.Node
+	profile     atomic.Pointer[api.Profile]
 	registry    *dynamicplugins.Registry
 	facts       *assignment.Facts
 	manager     *csimanager.Manager
@@ -161,6 +163,7 @@ func (a *Agent) wire() (err error) {
 		a.registry.Register(p)
 	}
 	found := profile(&cfg)
+	a.profile.Store(&found)
 	drivers := map[string]driver.Driver{}
 	for _, d := range cfg.Drivers {
 		drivers[d.Name()] = d
@@ -177,7 +180,7 @@ func (a *Agent) wire() (err error) {
 		Sockets: filepath.Join(cfg.DataDir, "sock"), Sharer: cfg.Table, Drivers: drivers,
 		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
 	})
-	tasks := hook.NewTasks(drivers, api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: found}})
+	tasks := hook.NewTasks(drivers, a.described)
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
@@ -197,7 +200,7 @@ func (a *Agent) wire() (err error) {
 		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
 	a.link = assignment.New(assignment.Config{
-		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.fingerprintDrivers, Profile: found,
+		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.fingerprintDrivers, Profile: func() api.Profile { return *a.profile.Load() },
 		Consumer: a.allocations, Streams: a.streams, Lease: cfg.Lease,
 	}, servers, a.db, a.facts, a.log)
 	a.measure()
@@ -211,6 +214,21 @@ func (a *Agent) wire() (err error) {
 	}
 	a.allocations.restore(records, rebooted)
 	return nil
+}
+
+// described is the node as tasks find it.
+func (a *Agent) described() *api.Node {
+	return &api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: *a.profile.Load()}}
+}
+
+// Describe changes what is told of the machine. The servers hear of it at once,
+// and tasks that are started from now on; what runs here goes on.
+func (a *Agent) Describe(p api.Profile) {
+	cfg := a.cfg
+	cfg.Profile = p
+	found := profile(&cfg)
+	a.profile.Store(&found)
+	a.link.Register()
 }
 
 // NodeID is this node's.

@@ -89,6 +89,16 @@ func (l *loop) pending(v state.View) error {
 	})
 }
 
+// again reconciles all keys that wait once more, and looks for others.
+func (l *loop) again() {
+	for _, it := range l.keys {
+		if !it.busy {
+			l.enqueue(it)
+		}
+	}
+	l.inbox.post(event{kind: scan})
+}
+
 func (l *loop) forgetAll() {
 	for k, it := range l.keys {
 		if !it.busy {

@@ -51,9 +51,13 @@ type Stats struct {
 // has always been read from the committed state, whose watches fire, and what
 // it plans always from the overlay, where nothing is chosen twice.
 type Runner struct {
-	ctl Controller
-	log Log
-	out *slog.Logger
+	name string
+	// ctl is replaced between two steps, when replaced says so.
+	ctl      Controller
+	next     atomic.Pointer[Controller]
+	replaced chan struct{} // capacity 1
+	log      Log
+	out      *slog.Logger
 	// Measure is called before every Reconcile, and what it returns after it. It
 	// is set before Run, or left nil.
 	Measure func() (done func())
@@ -62,11 +66,28 @@ type Runner struct {
 
 // NewRunner returns a runner of ctl. It starts nothing.
 func NewRunner(ctl Controller, log Log, out *slog.Logger) *Runner {
-	return &Runner{ctl: ctl, log: log, out: out.With("controller", ctl.Name())}
+	return &Runner{name: ctl.Name(), ctl: ctl, replaced: make(chan struct{}, 1), log: log, out: out.With("controller", ctl.Name())}
 }
 
 // Name is the controller's.
-func (r *Runner) Name() string { return r.ctl.Name() }
+func (r *Runner) Name() string { return r.name }
+
+// Replace has another controller of the same name, with other settings, go on
+// with all keys: now, or when its server leads.
+func (r *Runner) Replace(ctl Controller) {
+	r.next.Store(&ctl)
+	select {
+	case r.replaced <- struct{}{}:
+	default:
+	}
+}
+
+// change takes over the controller that was given last, if there is a new one.
+func (r *Runner) change() {
+	if next := r.next.Swap(nil); next != nil {
+		r.ctl = *next
+	}
+}
 
 // Run reconciles until ctx ends: a leadership.
 func (r *Runner) Run(ctx context.Context) error {
@@ -75,6 +96,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer l.end()
 	defer cancel()
 	defer r.Waiting.Store(0)
+	r.change()
 	l.inbox.post(event{kind: scan})
 	for {
 		for _, e := range l.inbox.take() {
@@ -88,6 +110,9 @@ func (r *Runner) Run(ctx context.Context) error {
 		r.Waiting.Store(int64(len(l.keys)))
 		select {
 		case <-l.inbox.signal:
+		case <-r.replaced:
+			r.change()
+			l.again()
 		case <-ctx.Done():
 			return nil
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -20,7 +21,16 @@ import (
 // explainer asks the controllers what they would do, and for what they wait.
 // They are pure, so asking costs nothing and changes nothing.
 type explainer struct {
-	dispatcher dispatcher.Controller
+	// dispatcher is the one that decides now; nil has no limits of its own.
+	dispatcher *atomic.Pointer[dispatcher.Controller]
+}
+
+// dispatches is the dispatcher that decides now.
+func (e explainer) dispatches() dispatcher.Controller {
+	if e.dispatcher == nil {
+		return dispatcher.Controller{}
+	}
+	return *e.dispatcher.Load()
 }
 
 // Volume says what a volume, its operations and its attachments wait for.
@@ -63,7 +73,7 @@ func (e explainer) Snapshot(v state.View, s *api.Snapshot) []api.Wait {
 func (e explainer) operation(v state.View, op *api.Operation) []api.Wait {
 	switch op.Status.State {
 	case api.OperationWaiting:
-		return e.dispatcher.Explain(v, time.Now().UTC(), op)
+		return e.dispatches().Explain(v, time.Now().UTC(), op)
 	case api.OperationAssigned:
 		reason := "node " + string(op.Status.Executor) + " makes the call"
 		if n := v.Node(op.Status.Executor); n == nil || n.Status.State != api.NodeReady {

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -77,9 +78,11 @@ type Server struct {
 	consensus *consensus.Consensus
 	heartbeat *heartbeat.Tracker
 	runners   []*controller.Runner
-	events    *feed.Feed
-	sweeper   *sweep.Sweeper
-	handler   *httpapi.Handler
+	// dispatcher is the one that decides now, for those who explain.
+	dispatcher atomic.Pointer[dispatcher.Controller]
+	events     *feed.Feed
+	sweeper    *sweep.Sweeper
+	handler    *httpapi.Handler
 }
 
 // New wires a server. It starts nothing.
@@ -103,6 +106,8 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 	s.heartbeat = heartbeat.New(s.consensus, cfg.Lease, log)
+	decides := dispatcher.New(cfg.Calls)
+	s.dispatcher.Store(&decides)
 	for _, c := range controllers(cfg) {
 		s.runners = append(s.runners, controller.NewRunner(c, s.consensus, log))
 	}
@@ -117,7 +122,7 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	s.handler, err = httpapi.New(httpapi.Config{
 		Keyring:  keys,
 		ServerID: cfg.ServerID, Version: cfg.Version,
-		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{dispatcher.New(cfg.Calls)}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
+		Log: s.consensus, Contacts: s.heartbeat, Explain: explainer{&s.dispatcher}, Plan: newPlanner(store, s.consensus.Now), Counters: s.counters, Feed: events,
 		Rubbish: rubbish{store.View, s.consensus.Now, s.consensus.Propose},
 		Streams: streams, Ask: asker, Sweep: s.sweeper, Metrics: cfg.Metrics, Local: loopback(cfg.HTTP),
 	}, log)
@@ -144,6 +149,28 @@ func controllers(cfg Config) []controller.Controller {
 		snapshotter.Controller{},
 		collector.New(cfg.Keep),
 	}
+}
+
+// Settings are what a running server can take over.
+type Settings struct {
+	Keep  collector.Keep
+	Calls dispatcher.Limits
+	// SweepEvery is the time between two sweeps of a plugin; zero is the default.
+	SweepEvery time.Duration
+}
+
+// Reload goes on with other settings. What waits is looked at again with them.
+func (s *Server) Reload(to Settings) {
+	decides := dispatcher.New(to.Calls)
+	s.dispatcher.Store(&decides)
+	for _, c := range []controller.Controller{decides, collector.New(to.Keep)} {
+		for _, r := range s.runners {
+			if r.Name() == c.Name() {
+				r.Replace(c)
+			}
+		}
+	}
+	s.sweeper.Every(to.SweepEvery)
 }
 
 // Run serves until ctx ends.

@@ -12,11 +12,31 @@ import (
 // NewLogger returns a logger that writes lines of text or JSON. An unknown
 // level is info; configuration is checked elsewhere.
 func NewLogger(w io.Writer, level, format string) *slog.Logger {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		l = slog.LevelInfo
+	return NewLeveledLogger(w, NewLevel(level), format)
+}
+
+// NewLevel is a level that can be set again while loggers have it.
+func NewLevel(level string) *Level {
+	l := &Level{}
+	l.Set(level)
+	return l
+}
+
+// Level is how much is logged.
+type Level struct{ at slog.LevelVar }
+
+// Set changes the level, to info if it is unknown.
+func (l *Level) Set(level string) {
+	var to slog.Level
+	if err := to.UnmarshalText([]byte(level)); err != nil {
+		to = slog.LevelInfo
 	}
-	opts := &slog.HandlerOptions{Level: l}
+	l.at.Set(to)
+}
+
+// NewLeveledLogger is NewLogger with a level that can be set again.
+func NewLeveledLogger(w io.Writer, level *Level, format string) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: &level.at}
 	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}

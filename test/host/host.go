@@ -41,6 +41,8 @@ type Options struct {
 	// Disk is the size in MiB of a file system for the agent's data, and 0 for
 	// the machine's own.
 	Disk int
+	// Service: the agent is no development agent, but what Config says.
+	Service bool
 }
 
 // Berth is one development agent: server, agent and local driver; or, apart, a
@@ -261,7 +263,10 @@ func (b *Berth) Launch() (ended <-chan struct{}) {
 	b.tb.Helper()
 	args := []string{b.binary, "agent", "--data-dir", b.DataDir, "--config", b.config}
 	if !b.opts.Apart {
-		args = append(args, "--dev", "--http-address", b.http, "--raft-address", b.raft)
+		args = append(args, "--http-address", b.http, "--raft-address", b.raft)
+	}
+	if !b.opts.Apart && !b.opts.Service {
+		args = append(args, "--dev")
 	}
 	cmd := b.opts.Boot.enter(append(args, b.opts.Args...)...)
 	b.mu.Lock()
@@ -288,6 +293,20 @@ func (l *locked) Write(p []byte) (int, error) {
 	l.b.mu.Lock()
 	defer l.b.mu.Unlock()
 	return l.b.output.Write(p)
+}
+
+// Reconfigure gives a running service another configuration, and tells it to read
+// that.
+func (b *Berth) Reconfigure(config string) {
+	b.tb.Helper()
+	if err := os.WriteFile(b.config, []byte(config), 0o600); err != nil {
+		b.tb.Fatal(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		b.tb.Fatal(err)
+	}
 }
 
 // Output is what the agents have printed so far.

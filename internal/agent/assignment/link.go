@@ -50,8 +50,8 @@ type Config struct {
 	Version string
 	// Drivers answers the task drivers at the time of a registration.
 	Drivers func(ctx context.Context) map[string]api.Driver
-	// Profile is what the machine is like.
-	Profile api.Profile
+	// Profile answers what the machine is like at the time of a registration.
+	Profile func() api.Profile
 	// Consumer takes what the node is to do.
 	Consumer Consumer
 	// Streams takes up what servers want to read; nil takes up nothing.
@@ -72,6 +72,7 @@ type Link struct {
 	sequence uint64       // of the last report
 	reported versions     // what it said, until the servers have it
 	state    atomic.Pointer[State]
+	changed  chan struct{} // capacity 1: what is registered has changed
 	Stats
 }
 
@@ -93,10 +94,27 @@ type State struct {
 func New(cfg Config, servers Servers, memory Memory, facts *Facts, log *slog.Logger) *Link {
 	l := &Link{
 		cfg: cfg, servers: servers, memory: memory, facts: facts, log: log,
-		token: localdb.NewSession(), node: cfg.Node,
+		token: localdb.NewSession(), node: cfg.Node, changed: make(chan struct{}, 1),
 	}
 	l.state.Store(&State{})
 	return l
+}
+
+// Register has the node register again, with the same session: what the machine
+// is like has changed.
+func (l *Link) Register() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// profile is what the machine is like now.
+func (l *Link) profile() api.Profile {
+	if l.cfg.Profile == nil {
+		return api.Profile{}
+	}
+	return l.cfg.Profile()
 }
 
 // State is how the link stands now.
@@ -115,7 +133,11 @@ const (
 func (l *Link) Run(ctx context.Context) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
-		if err := l.session(ctx, &pause); ctx.Err() == nil {
+		err := l.session(ctx, &pause)
+		if errors.Is(err, errChanged) {
+			continue
+		}
+		if ctx.Err() == nil {
 			pause = l.complain(err, pause)
 			supervise.Sleep(ctx, pause)
 			pause = min(2*pause, lastRetry)
@@ -139,6 +161,9 @@ func (l *Link) complain(err error, pause time.Duration) time.Duration {
 	return pause
 }
 
+// errChanged ends a session, so that the next one tells what has changed.
+var errChanged = errors.New("the machine is described otherwise")
+
 // session registers, then polls and reports until either fails. It puts pause
 // back when the servers have answered a poll: where they take every
 // registration, a write to their log, and refuse what comes after it, agents
@@ -159,6 +184,14 @@ func (l *Link) session(ctx context.Context, pause *time.Duration) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.poll(ctx, pause) })
 	g.Go(func() error { return s.report(ctx, registered.Sequence) })
+	g.Go(func() error {
+		select {
+		case <-l.changed:
+			return errChanged
+		case <-ctx.Done():
+			return nil
+		}
+	})
 	return g.Wait()
 }
 
@@ -166,6 +199,10 @@ func (l *Link) session(ctx context.Context, pause *time.Duration) (err error) {
 // sent: if the answer is lost, the next agent still shows that it is the one
 // that the servers spoke to. An agent has one token, however often it tries.
 func (l *Link) register(ctx context.Context) (*api.Registered, error) {
+	select {
+	case <-l.changed: // it is told now
+	default:
+	}
 	if len(l.node.Pending) == 0 || l.node.Pending[0] != l.token {
 		next := l.node
 		next.Pending = append([]string{l.token}, next.Pending[:min(len(next.Pending), maxPending)]...)
@@ -182,7 +219,7 @@ func (l *Link) register(ctx context.Context) (*api.Registered, error) {
 		NodeID: l.node.ID, Name: l.node.Name, ClusterID: l.node.ClusterID,
 		Session: l.token, Known: known, BootID: l.cfg.BootID, Version: l.cfg.Version,
 		FeatureLevel: api.FeatureLevel, Generation: l.node.Generation, Index: l.node.Index, Epoch: l.node.Epoch,
-		Drivers: l.cfg.Drivers(ctx), Profile: l.cfg.Profile,
+		Drivers: l.cfg.Drivers(ctx), Profile: l.profile(),
 	})
 	if err != nil {
 		return nil, err

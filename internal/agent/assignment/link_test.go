@@ -48,6 +48,31 @@ func TestSessionRegistersPollsAndReports(t *testing.T) {
 	})
 }
 
+// What an agent says of its machine may change while it runs. It is the same
+// session, and nothing that is on its way is lost or said twice.
+func TestNodeRegistersAgainWhenItsMachineHasChanged(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		facts := assignment.NewFacts()
+		l, stop := w.start(facts)
+		facts.SetAllocation(alloc("a", api.AllocRunning))
+		w.change(func() { w.profile = api.Profile{Class: "big"} })
+		l.Register()
+		l.Register()
+		after(time.Second)
+		facts.SetAllocation(alloc("b", api.AllocRunning))
+		after(time.Minute)
+		stop()
+		if n := len(w.attempts); n != 2 || w.attempts[0].Session != w.attempts[1].Session {
+			t.Fatalf("%d registrations: %+v", n, w.attempts)
+		}
+		if before, now := w.attempts[0].Profile.Class, w.attempts[1].Profile.Class; before != "" || now != "big" {
+			t.Errorf("registered as %q, then as %q", before, now)
+		}
+		wantHeard(t, w, []string{"a running"}, []string{"b running"})
+	})
+}
+
 func TestAgentWhoseRegistrationGotNoAnswerIsStillKnown(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {

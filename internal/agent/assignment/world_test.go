@@ -36,6 +36,7 @@ type world struct {
 	refuse     func(call string) error // before the effect
 	lose       func(call string) error // after it
 	node       localdb.Node
+	profile    api.Profile
 	nodeWrites int
 	report     *api.Report
 	disk       func(write string) error
@@ -172,6 +173,11 @@ func (w *world) start(facts *assignment.Facts) (*assignment.Link, func()) {
 	l := assignment.New(assignment.Config{
 		Node: node, BootID: "boot", Version: "test", Lease: lease, Consumer: w,
 		Drivers: func(context.Context) map[string]api.Driver { return map[string]api.Driver{"exec": {Healthy: true}} },
+		Profile: func() api.Profile {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.profile
+		},
 	}, w, stored{w}, facts, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)

@@ -68,10 +68,11 @@ type Sweeper struct {
 	out  *slog.Logger
 	took *telemetry.Durations
 
-	mu      sync.Mutex // guards below
-	plugins map[api.PluginID]*plugin
-	running bool
-	changed chan struct{} // capacity 1
+	mu       sync.Mutex // guards below
+	interval time.Duration
+	plugins  map[api.PluginID]*plugin
+	running  bool
+	changed  chan struct{} // capacity 1
 }
 
 // plugin is what is remembered of one plugin. It is lost with the leadership: a
@@ -93,10 +94,9 @@ type once struct {
 
 // New returns a sweeper. It starts nothing.
 func New(cfg Config, log Log, ask Asker, metrics *telemetry.Registry, out *slog.Logger) *Sweeper {
-	cfg.Interval = cmp.Or(cfg.Interval, defaultInterval)
 	cfg.Grace = cmp.Or(cfg.Grace, defaultGrace)
 	return &Sweeper{
-		cfg: cfg, log: log, ask: ask, out: out, plugins: map[api.PluginID]*plugin{}, changed: make(chan struct{}, 1),
+		cfg: cfg, interval: cmp.Or(cfg.Interval, defaultInterval), log: log, ask: ask, out: out, plugins: map[api.PluginID]*plugin{}, changed: make(chan struct{}, 1),
 		took: metrics.Durations("berth_sweep_seconds", "How long comparisons of a plugin with the state took, and whether they were whole", "plugin", "whole"),
 	}
 }
@@ -142,6 +142,20 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
+// Every changes the time between two sweeps of a plugin; zero is 5 minutes. The
+// next sweep of each is within the new time.
+func (s *Sweeper) Every(interval time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.interval = cmp.Or(interval, defaultInterval)
+	for id, p := range s.plugins {
+		if first := time.Now().Add(offset(id, s.interval)); p.next.After(first) {
+			p.next = first
+		}
+	}
+	s.nudge()
+}
+
 func (s *Sweeper) nudge() {
 	select {
 	case s.changed <- struct{}{}:
@@ -153,18 +167,18 @@ func (s *Sweeper) nudge() {
 // are new are swept within an interval, not all at once.
 func (s *Sweeper) due() (ids []api.PluginID, next time.Time) {
 	now := time.Now()
-	next = now.Add(min(s.cfg.Interval, time.Minute))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	next = now.Add(min(s.interval, time.Minute))
 	for _, id := range pluginsOf(s.log.View()) {
 		p := s.at(id)
 		if p.next.IsZero() {
-			p.next = now.Add(offset(id, s.cfg.Interval))
+			p.next = now.Add(offset(id, s.interval))
 		}
 		switch {
 		case len(p.turn) > 0:
 		case !p.next.After(now):
-			p.next = now.Add(s.cfg.Interval) // until the sweep itself says
+			p.next = now.Add(s.interval) // until the sweep itself says
 			ids = append(ids, id)
 		case p.next.Before(next):
 			next = p.next
@@ -270,7 +284,7 @@ func (s *Sweeper) one(ctx context.Context, id api.PluginID) api.SweepReport {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	wait := s.cfg.Interval
+	wait := s.interval
 	switch {
 	case len(report.Problems) > 0:
 		wait = min(maxBackoff, wait<<min(p.failures, 10))

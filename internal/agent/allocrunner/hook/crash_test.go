@@ -226,7 +226,7 @@ func (st story) tell(t *testing.T, kills ...int) (all bool) {
 		if m.record != nil {
 			record = *m.record
 		}
-		node := api.Node{ID: "db-1-9f31c2aa", Name: "db-1"}
+		node := func() *api.Node { return &api.Node{ID: "db-1-9f31c2aa", Name: "db-1"} }
 		runner = allocrunner.New(allocrunner.Config{
 			Dir: "/alloc", Hooks: []allocrunner.Hook{hook.NewTasks(map[string]driver.Driver{"fake": life}, node)},
 			Memory: life, Facts: life, Remove: life.remove,

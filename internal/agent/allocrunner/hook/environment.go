@@ -60,7 +60,7 @@ func pluginMounts(c *api.CSIPlugin, place allocrunner.PluginPlace) []driver.Moun
 // environment is what a task finds: who it is, where its volumes are, and the
 // job's own variables, which may refer to the others.
 func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, allocDir string, mounts map[string]string, place allocrunner.PluginPlace) map[string]string {
-	alloc := a.Allocation
+	alloc, node := a.Allocation, t.node()
 	env := map[string]string{
 		"BERTH_ALLOC_ID":    string(alloc.ID),
 		"BERTH_ALLOC_NAME":  alloc.Name(),
@@ -68,8 +68,8 @@ func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, allocDir str
 		"BERTH_GROUP_NAME":  alloc.Group,
 		"BERTH_JOB_ID":      string(alloc.JobID),
 		"BERTH_NAMESPACE":   string(alloc.Namespace),
-		"BERTH_NODE_ID":     string(t.node.ID),
-		"BERTH_NODE_NAME":   t.node.Name,
+		"BERTH_NODE_ID":     string(node.ID),
+		"BERTH_NODE_NAME":   node.Name,
 		"BERTH_TASK_NAME":   task.Name,
 	}
 	for _, m := range task.VolumeMounts {
@@ -83,7 +83,7 @@ func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, allocDir str
 	for _, p := range alloc.Ports {
 		number := strconv.Itoa(p.Number)
 		env["BERTH_PORT_"+p.Name] = number
-		if address := t.node.Status.Profile.Address; address != "" {
+		if address := node.Status.Profile.Address; address != "" {
 			env["BERTH_IP_"+p.Name] = address
 			env["BERTH_ADDR_"+p.Name] = net.JoinHostPort(address, number)
 		}
@@ -167,7 +167,7 @@ func (t *Tasks) value(ref string, env map[string]string) string {
 	if v, ok := env[ref[2:len(ref)-1]]; ok {
 		return v
 	}
-	if v, ok := t.node.Lookup(ref); ok {
+	if v, ok := t.node().Lookup(ref); ok {
 		return v
 	}
 	return ref

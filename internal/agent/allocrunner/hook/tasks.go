@@ -20,11 +20,13 @@ import (
 // Tasks runs the allocation's tasks.
 type Tasks struct {
 	drivers map[string]driver.Driver
-	node    api.Node
+	// node is the node as it is now.
+	node func() *api.Node
 }
 
-// NewTasks returns the hook of a node with these drivers, by name.
-func NewTasks(drivers map[string]driver.Driver, node api.Node) *Tasks {
+// NewTasks returns the hook of a node with these drivers, by name. node answers
+// what tasks find of it, which may change between two starts.
+func NewTasks(drivers map[string]driver.Driver, node func() *api.Node) *Tasks {
 	return &Tasks{drivers: drivers, node: node}
 }
 

@@ -132,9 +132,10 @@ func tasks(d *fake, a api.AllocAssignment) (*hook.Tasks, *allocrunner.Step) {
 	if d != nil {
 		drivers["fake"] = d
 	}
-	return hook.NewTasks(drivers, api.Node{ID: "db-1-9f31c2aa", Name: "db-1", Status: api.NodeStatus{Profile: api.Profile{
+	node := &api.Node{ID: "db-1-9f31c2aa", Name: "db-1", Status: api.NodeStatus{Profile: api.Profile{
 		Class: "fast", Address: "fd00::5", Meta: map[string]string{"rack": "r1"}, Attributes: map[string]string{"cpu.arch": "amd64"},
-	}}}), allocrunner.NewStep("/alloc", a)
+	}}}
+	return hook.NewTasks(drivers, func() *api.Node { return node }), allocrunner.NewStep("/alloc", a)
 }
 
 func TestTaskIsStartedAndAdopted(t *testing.T) {
