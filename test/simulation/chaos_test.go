@@ -133,14 +133,14 @@ func (w *world) step() {
 	ns := api.DefaultNamespace
 	// Users get errors while things are broken; what they see is not the
 	// subject here.
-	kinds := 20
+	kinds := 21
 	if w.more != nil {
 		w.more.meet()
 		kinds += moreKinds
 	}
 	switch kind := w.rand.IntN(kinds); kind {
 	default:
-		w.more.step(ctx, kind-20, name, node)
+		w.more.step(ctx, kind-21, name, node)
 	case 0, 1, 2:
 		_, _ = w.Client.ApplyVolume(ctx, ns, vol, w.volume(name), 0)
 	case 3, 4, 5, 6:
@@ -171,6 +171,8 @@ func (w *world) step() {
 		w.plugin(node)
 	case 19:
 		w.move()
+	case 20:
+		w.drain(ctx, node.ID())
 	}
 }
 
@@ -245,6 +247,39 @@ func (w *world) move() {
 	}
 }
 
+// drain empties a node, in no time, in some or in as much as it takes; or calls
+// that off, or says whether the node gets anything.
+func (w *world) drain(ctx context.Context, id api.NodeID) {
+	switch w.rand.IntN(6) {
+	case 0:
+		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{Force: true}, 0)
+	case 1:
+		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{Deadline: api.Duration(20 * time.Second)}, 0)
+	case 2:
+		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{NoDeadline: true, IgnoreSystem: w.rand.IntN(2) == 0}, 0)
+	case 3:
+		_, _ = w.Client.StopDrain(ctx, id, w.rand.IntN(3) == 0, 0)
+	default:
+		_, _ = w.Client.SetEligibility(ctx, id, w.rand.IntN(4) > 0, 0)
+	}
+}
+
+// refill ends all drains, and lets all nodes get something again.
+func (w *world) refill() {
+	for _, n := range w.Nodes {
+		w.await("node "+string(n.ID())+" is eligible", func() []string {
+			_, err := w.Client.StopDrain(context.Background(), n.ID(), false, 0)
+			if err == nil || api.CodeOf(err) == api.CodeNotFound {
+				_, err = w.Client.SetEligibility(context.Background(), n.ID(), true, 0)
+			}
+			if err != nil && api.CodeOf(err) != api.CodeNotFound {
+				return []string{err.Error()}
+			}
+			return nil
+		})
+	}
+}
+
 func (w *world) settleController() {
 	if w.split {
 		w.Nodes[w.home].StartController()
@@ -304,6 +339,7 @@ func (w *world) heal() {
 		n.StartDriver()
 		n.Start()
 	}
+	w.refill()
 	w.AwaitRest(patience)
 }
 
