@@ -203,6 +203,39 @@ func (b *Berth) KillServer() {
 	}
 }
 
+// Join starts another agent on this machine, with a configuration that names no
+// server: it is a node of this one's. It ends with the test, which sees to it
+// that nothing runs there then.
+func (b *Berth) Join(name, config string) *Berth {
+	b.tb.Helper()
+	dir := filepath.Join(filepath.Dir(b.DataDir), name)
+	n := &Berth{
+		tb: b.tb, binary: b.binary, DataDir: dir, config: dir + ".hcl", http: b.http, raft: b.raft,
+		opts: Options{Service: true, Args: []string{"--name", name}},
+	}
+	config = fmt.Sprintf("client {\n  enabled = true\n  servers = [%q]\n}\n%s", "http://"+b.http, config)
+	if err := os.WriteFile(n.config, []byte(config), 0o600); err != nil {
+		b.tb.Fatal(err)
+	}
+	b.tb.Cleanup(func() {
+		n.Stop()
+		if b.tb.Failed() {
+			b.tb.Logf("output of agent %s:\n%s", name, n.Output())
+		}
+	})
+	n.Resume()
+	n.Eventually("node "+name+" is ready", startLimit, func() error {
+		out, _, _ := n.Try("node", "list")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, name+"-") && strings.Contains(line, "ready") {
+				return nil
+			}
+		}
+		return errors.New(out)
+	})
+	return n
+}
+
 // Binary is the berth binary: BERTH_BINARY, or one that is built for the tests.
 func Binary(tb testing.TB) string {
 	tb.Helper()
