@@ -25,6 +25,7 @@ type survey struct {
 	volumes map[volume]int
 	taken   map[volume]*api.Operation // the last that is assigned in this pass
 	ready   map[api.NodeID]bool       // nodes that instances run on, and whether they are ready
+	leaving map[api.NodeID]bool       // those of them that are to get nothing new, if there are others
 }
 
 type volume struct {
@@ -38,7 +39,7 @@ func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *su
 	instances := slices.Collect(v.Instances(plugin))
 	s := &survey{
 		v: v, now: now, bounds: c.limits.of(plugin), plugin: fit.NewPlugin(plugin, instances),
-		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, taken: map[volume]*api.Operation{}, ready: map[api.NodeID]bool{},
+		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, taken: map[volume]*api.Operation{}, ready: map[api.NodeID]bool{}, leaving: map[api.NodeID]bool{},
 	}
 	for _, i := range instances {
 		if _, seen := s.ready[i.NodeID]; seen {
@@ -46,6 +47,7 @@ func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *su
 		}
 		n := v.Node(i.NodeID)
 		s.ready[i.NodeID] = n != nil && n.Takes()
+		s.leaving[i.NodeID] = n != nil && !n.Eligible()
 	}
 	for op := range v.Calls(plugin) {
 		s.calls = append(s.calls, op)
@@ -133,6 +135,10 @@ func (s *survey) place(op *api.Operation) (api.NodeID, string) {
 	free := slices.DeleteFunc(slices.Clone(nodes), s.nodeFull)
 	if len(free) == 0 {
 		return "", s.nodeReason(nodes)
+	}
+	// A machine that is to be taken down should not have calls under way.
+	if stay := slices.DeleteFunc(slices.Clone(free), func(id api.NodeID) bool { return s.leaving[id] }); len(stay) > 0 {
+		free = stay
 	}
 	return free[fit.Choose(op.Name, len(free))], ""
 }
