@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/mount"
 	"github.com/berth-dev/berth/internal/agent/operation"
 	"github.com/berth-dev/berth/internal/agent/question"
+	"github.com/berth-dev/berth/internal/agent/runner"
 	"github.com/berth-dev/berth/internal/agent/stream"
 	"github.com/berth-dev/berth/internal/supervise"
 	"github.com/berth-dev/berth/internal/telemetry"
@@ -56,6 +57,9 @@ type Config struct {
 	// Lease is how long the servers wait for word of the agent; zero means
 	// api.Lease.
 	Lease time.Duration
+	// Runners makes the runners of allocations: others than those that run tasks
+	// and mount volumes, for simulators; nil makes those.
+	Runners runner.Factory
 	// Metrics is what the agent's numbers are added to; nil counts nothing.
 	Metrics *telemetry.Registry
 	// FingerprintWait bounds how long registration waits for the plugins to be
@@ -195,6 +199,10 @@ func (a *Agent) wire() (err error) {
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
 	}, a.executor, a.facts, a.log)
+	if cfg.Runners != nil {
+		node := runner.Node{Memory: a.db, Facts: a.facts, Down: a.allocations.down}
+		a.allocations.make = func(record localdb.Allocation) runner.Runner { return cfg.Runners(node, record) }
+	}
 	a.manager.Healthy(a.allocations.served)
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
 		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,

@@ -9,6 +9,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/agent/runner"
 	"github.com/berth-dev/berth/internal/supervise"
 )
 
@@ -28,16 +29,17 @@ type facts interface {
 // runner for each allocation.
 type allocations struct {
 	cfg        allocrunner.Config
+	make       func(record localdb.Allocation) runner.Runner
 	operations operations
 	facts      facts
 	log        *slog.Logger
 
 	mu       sync.Mutex // guards below
-	runners  map[api.AllocID]*allocrunner.Runner
-	held     []localdb.Allocation  // wait for word of the servers
-	starting []*allocrunner.Runner // not picked up by Run yet
+	runners  map[api.AllocID]runner.Runner
+	held     []localdb.Allocation // wait for word of the servers
+	starting []runner.Runner      // not picked up by Run yet
 	// resting are done, and have no goroutine until something is said to them.
-	resting    map[*allocrunner.Runner]bool
+	resting    map[runner.Runner]bool
 	draining   bool
 	started    chan struct{} // capacity 1: starting has something
 	changed    chan struct{} // closed and replaced when a runner ends
@@ -56,10 +58,11 @@ type allocations struct {
 func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
 	s := &allocations{
 		cfg: cfg, operations: ops, facts: f, log: log,
-		runners: map[api.AllocID]*allocrunner.Runner{}, resting: map[*allocrunner.Runner]bool{},
+		runners: map[api.AllocID]runner.Runner{}, resting: map[runner.Runner]bool{},
 		started: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	s.cfg.Down = s.down
+	s.make = func(record localdb.Allocation) runner.Runner { return allocrunner.New(s.cfg, record, s.log) }
 	return s
 }
 
@@ -81,13 +84,13 @@ func (s *allocations) restore(records []localdb.Allocation, rebooted bool) {
 
 // add makes a runner; the caller holds mu.
 func (s *allocations) add(record localdb.Allocation) {
-	r := allocrunner.New(s.cfg, record, s.log)
+	r := s.make(record)
 	s.runners[r.ID()] = r
 	s.start(r)
 }
 
 // start has Run pick up a runner; the caller holds mu.
-func (s *allocations) start(r *allocrunner.Runner) {
+func (s *allocations) start(r runner.Runner) {
 	s.starting = append(s.starting, r)
 	select {
 	case s.started <- struct{}{}:
@@ -97,7 +100,7 @@ func (s *allocations) start(r *allocrunner.Runner) {
 
 // tell says something to a runner, and has one that rests listen; the caller
 // holds mu.
-func (s *allocations) tell(r *allocrunner.Runner, say func(*allocrunner.Runner)) {
+func (s *allocations) tell(r runner.Runner, say func(runner.Runner)) {
 	say(r)
 	if s.resting[r] {
 		delete(s.resting, r)
@@ -107,7 +110,7 @@ func (s *allocations) tell(r *allocrunner.Runner, say func(*allocrunner.Runner))
 
 // rest takes a runner's goroutine from it, unless something was said to it in
 // the meantime.
-func (s *allocations) rest(r *allocrunner.Runner) bool {
+func (s *allocations) rest(r runner.Runner) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Addressed() {
@@ -127,7 +130,7 @@ func (s *allocations) Assign(a *api.Assignments) {
 	if a.Generation.Number != s.generation {
 		if s.generation != 0 {
 			for _, r := range s.runners {
-				s.tell(r, (*allocrunner.Runner).Again)
+				s.tell(r, runner.Runner.Again)
 			}
 			// Servers that were put back count operations from an older number on:
 			// one with the same id may be another.
@@ -174,7 +177,7 @@ func (s *allocations) undo(a *api.Assignments) {
 	s.undoing, s.epoch = map[api.AllocID]bool{}, a.Epoch
 	for id, r := range s.runners {
 		s.undoing[id] = true
-		s.tell(r, (*allocrunner.Runner).Again)
+		s.tell(r, runner.Runner.Again)
 	}
 	s.undone()
 }
@@ -213,7 +216,7 @@ func (s *allocations) clear(listed map[api.AllocID]bool) {
 		if !listed[id] {
 			s.clearing[id] = true
 			s.left = append(s.left, r.Attached()...)
-			s.tell(r, (*allocrunner.Runner).Stop)
+			s.tell(r, runner.Runner.Stop)
 		}
 	}
 	s.cleared()
@@ -239,14 +242,14 @@ func (s *allocations) take(a *api.Assignments, listed map[api.AllocID]bool) {
 		switch r := s.runners[as.ID]; {
 		case as.Allocation == nil: // unchanged
 		case r != nil:
-			s.tell(r, func(r *allocrunner.Runner) { r.Update(as) })
+			s.tell(r, func(r runner.Runner) { r.Update(as) })
 		default:
 			s.add(localdb.Allocation{Assignment: as})
 		}
 	}
 	for id, r := range s.runners {
 		if !listed[id] {
-			s.tell(r, (*allocrunner.Runner).Stop)
+			s.tell(r, runner.Runner.Stop)
 		}
 	}
 }
@@ -267,7 +270,7 @@ func (s *allocations) Run(ctx context.Context) error {
 	}
 }
 
-func (s *allocations) pick() []*allocrunner.Runner {
+func (s *allocations) pick() []runner.Runner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	picked := s.starting
@@ -280,7 +283,7 @@ const retryRunner = 5 * time.Second
 
 // keep runs one runner until it rests, or to its end. It fails only if the
 // node's disk does.
-func (s *allocations) keep(ctx context.Context, r *allocrunner.Runner) {
+func (s *allocations) keep(ctx context.Context, r runner.Runner) {
 	for {
 		rests, err := r.Work(ctx)
 		if ctx.Err() != nil || rests && s.rest(r) {
@@ -347,12 +350,12 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 		for _, r := range s.runners {
 			if !r.ServesPlugins() {
 				others = true
-				s.tell(r, (*allocrunner.Runner).Stop)
+				s.tell(r, runner.Runner.Stop)
 			}
 		}
 		for _, r := range s.runners {
 			if !others {
-				s.tell(r, (*allocrunner.Runner).Stop)
+				s.tell(r, runner.Runner.Stop)
 			}
 		}
 		left, changed := len(s.runners), s.changed

@@ -116,6 +116,8 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/agent/question", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/stream", Columns: Nodes, Level: 3},
 		{Path: "internal/agent/assignment", Columns: Nodes, Level: 3},
+		{Path: "internal/agent/runner", Columns: Nodes, Level: 3},
+		{Path: "internal/agent/runner/runnertest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/allocrunner", Columns: Nodes, Level: 3},
 		// The hooks know the runner's shape, and not the other way round.
 		{Path: "internal/agent/allocrunner/hook", Columns: Nodes, Level: 3, Arrows: []string{

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/berth-dev/berth/api/client"
 	"github.com/berth-dev/berth/internal/agent/assignment"
 	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/agent/runner/runnertest"
 )
 
 // Fleet is agents without machines, for benchmarks of servers. Each of them
@@ -136,35 +136,10 @@ func (o *obedient) allocation(a *api.AllocAssignment) {
 	switch {
 	case a.Allocation == nil: // it is as it was
 	case a.Allocation.Desired == api.DesireStop && !a.Allocation.Terminal():
-		o.attachments(a, api.NodeDetached)
+		runnertest.Attachments(o.facts, a, api.NodeDetached)
 		o.facts.SetAllocation(api.AllocFact{ID: a.ID, Status: api.AllocStatus{State: api.AllocComplete}})
-	case a.Allocation.Desired == api.DesireRun && attached(a):
-		o.attachments(a, api.NodePublished)
+	case a.Allocation.Desired == api.DesireRun && runnertest.Attached(a):
+		runnertest.Attachments(o.facts, a, api.NodePublished)
 		o.facts.SetAllocation(api.AllocFact{ID: a.ID, Status: api.AllocStatus{State: api.AllocRunning}})
-	}
-}
-
-// attached reports whether the node may mount all volumes of an allocation.
-func attached(a *api.AllocAssignment) bool {
-	for _, at := range a.Attachments {
-		if at.Attachment.Status.State.Before(api.ControllerPublished) {
-			return false
-		}
-	}
-	return true
-}
-
-// attachments says that all attachments of an allocation are in a state, and
-// what is staged with them.
-func (o *obedient) attachments(a *api.AllocAssignment, to api.AttachmentState) {
-	for _, at := range a.Attachments {
-		f := api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: to}
-		if to == api.NodePublished {
-			f.TargetPath = strings.Join([]string{"/csi", string(a.ID), f.Name}, "/")
-		}
-		o.facts.SetAttachment(f)
-		o.facts.SetPublication(api.PublicationFact{
-			Namespace: at.Attachment.Namespace, VolumeID: at.Attachment.VolumeID, Staged: to == api.NodePublished,
-		})
 	}
 }
