@@ -113,6 +113,7 @@ func (o *obedient) Phase() localdb.Phase {
 	return cmp.Or(record.Phase, localdb.PhaseUp)
 }
 
+func (*obedient) Running() map[*api.Task]int { return nil }
 func (*obedient) Attached() []api.LeftVolume { return nil }
 func (*obedient) ServesPlugins() bool        { return false }
 func (*obedient) Dir() string                { return "/nonexistent" }
