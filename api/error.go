@@ -44,6 +44,8 @@ const (
 	// CodeGone: the events after that index are no longer kept, or are of
 	// another state. Read what there is, and follow from now on.
 	CodeGone Code = "gone"
+	// CodeMethodNotAllowed: the path is known, and takes other methods.
+	CodeMethodNotAllowed Code = "method_not_allowed"
 	// CodeTooLarge: the body exceeds its limit.
 	CodeTooLarge Code = "too_large"
 	// CodeInternal: a fault of Berth's own. Its detail is in the server's log.
@@ -54,7 +56,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeInvalid, CodeNotFound, CodeConflict, CodeInUse, CodeForbidden, CodeUnavailable, CodeUncertain,
-		CodeWrongCluster, CodeIdentityInUse, CodeStaleSession, CodeRolledBack, CodeRecovering, CodeGone, CodeTooLarge, CodeInternal,
+		CodeWrongCluster, CodeIdentityInUse, CodeStaleSession, CodeRolledBack, CodeRecovering, CodeGone, CodeMethodNotAllowed, CodeTooLarge, CodeInternal,
 	}
 }
 

@@ -97,9 +97,9 @@ type TaskGroup struct {
 // VolumeRequest asks for a volume for every allocation of a group.
 type VolumeRequest struct {
 	Name string `json:"name"`
-	// Type is csi.
+	// Type is csi, or host.
 	Type string `json:"type"`
-	// Source is the volume, or the name of a family of them with PerAlloc.
+	// Source is the name of the node's host volume; or the volume, or the name of a family of them with PerAlloc.
 	Source VolumeID `json:"source"`
 	// PerAlloc: each allocation gets the volume of its index, source[0],
 	// source[1]. Those that are not there are made like source[0].
@@ -241,8 +241,28 @@ func (s *JobSpec) Group(name string) *TaskGroup {
 	return nil
 }
 
-// VolumeTypeCSI is the only type of volume request so far.
-const VolumeTypeCSI = "csi"
+// The types of volume requests.
+const (
+	// VolumeTypeCSI is a volume of a plugin's.
+	VolumeTypeCSI = "csi"
+	// VolumeTypeHost is a directory that a node's configuration names. It stays on
+	// its node, and any number of allocations there may use it.
+	VolumeTypeHost = "host"
+)
+
+// Host reports whether the request is for a host volume.
+func (r *VolumeRequest) Host() bool { return r.Type == VolumeTypeHost }
+
+// Attached are the requests for volumes that are attached and mounted.
+func (g *TaskGroup) Attached() []*VolumeRequest {
+	var all []*VolumeRequest
+	for i := range g.Volumes {
+		if r := &g.Volumes[i]; !r.Host() {
+			all = append(all, r)
+		}
+	}
+	return all
+}
 
 // maxCount bounds a group: the scheduler looks at every place in it at once,
 // and says of each what it waits for.
@@ -339,6 +359,7 @@ func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
 		r := &g.Volumes[i]
 		at := fmt.Sprintf("%s.volume[%q]", path, r.Name)
 		switch {
+		case r.Host():
 		case r.PerAlloc:
 			p.Add(at+".per_alloc", "makes no sense where a place is a node and has no number", "remove it, or use a service with a count")
 		case r.AccessMode.SingleNode() || r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly:
@@ -353,7 +374,11 @@ func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
 
 func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	p.Name(path, r.Name)
-	oneOf(p, path+".type", r.Type, VolumeTypeCSI)
+	oneOf(p, path+".type", r.Type, VolumeTypeCSI, VolumeTypeHost)
+	if r.Host() {
+		r.validateHost(p, path)
+		return
+	}
 	if r.PerAlloc {
 		p.Name(path+".source", string(r.Source))
 	} else {
@@ -362,8 +387,16 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	if r.WaitTimeout < 0 {
 		p.Add(path+".wait_timeout", "is negative", `give a duration such as "5m", or leave it out to wait for ever`)
 	}
-	oneOf(p, path+".access_mode", r.AccessMode, AccessModes()...)
-	oneOf(p, path+".attachment_mode", r.AttachmentMode, FileSystem, BlockDevice)
+	if r.AccessMode == "" {
+		p.Add(path+".access_mode", "is missing", `add access_mode = "single-node-writer"`)
+	} else {
+		oneOf(p, path+".access_mode", r.AccessMode, AccessModes()...)
+	}
+	if r.AttachmentMode == "" {
+		p.Add(path+".attachment_mode", "is missing", `add attachment_mode = "file-system"`)
+	} else {
+		oneOf(p, path+".attachment_mode", r.AttachmentMode, FileSystem, BlockDevice)
+	}
 	r.MountOptions.validate(p, path+".mount_options")
 	if r.AccessMode.ReadersOnly() && !r.ReadOnly {
 		p.Addf(path+".read_only", "set read_only = true", "must be true with access mode %s", r.AccessMode)
@@ -382,12 +415,27 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	}
 }
 
+// validateHost reports what a directory of a node does not have.
+func (r *VolumeRequest) validateHost(p *Problems, path string) {
+	p.Name(path+".source", string(r.Source))
+	none := func(name string, there bool) {
+		if there {
+			p.Add(path+"."+name, "makes no sense for a host volume, which is a directory of the node", "remove it")
+		}
+	}
+	none("per_alloc", r.PerAlloc)
+	none("access_mode", r.AccessMode != "")
+	none("attachment_mode", r.AttachmentMode != "")
+	none("mount_options", r.MountOptions != nil)
+	none("wait_timeout", r.WaitTimeout != 0)
+}
+
 // alone reports requests of one allocation that keep each other from the volume
 // of both. It says no more than fit.Hold does of two attachments on one node.
 func (r *VolumeRequest) alone(p *Problems, path string, others map[string]*VolumeRequest, count int) {
 	for _, name := range slices.Sorted(maps.Keys(others)) {
 		o := others[name]
-		if name == r.Name || !r.meets(o, count) {
+		if name == r.Name || r.Host() || o.Host() || !r.meets(o, count) {
 			continue
 		}
 		switch {

@@ -80,10 +80,10 @@ func TestJobSpecValidate(t *testing.T) {
 			g.Volumes, g.Tasks[0].VolumeMounts = []api.VolumeRequest{{}}, nil
 		}), []string{
 			`group["main"].volume[""] is empty` + nameRule,
-			`group["main"].volume[""].type is ""; use one of csi`,
+			`group["main"].volume[""].type is ""; use one of csi, host`,
 			`group["main"].volume[""].source is empty` + nameRule,
-			`group["main"].volume[""].access_mode is ""; use one of ` + modes,
-			`group["main"].volume[""].attachment_mode is ""; use one of file-system, block-device`,
+			`group["main"].volume[""].access_mode is missing; add access_mode = "single-node-writer"`,
+			`group["main"].volume[""].attachment_mode is missing; add attachment_mode = "file-system"`,
 		}},
 		"ReaderModeWrites": {request(func(r *api.VolumeRequest) { r.AccessMode = api.SingleNodeReaderOnly }), []string{
 			r + ".read_only must be true with access mode single-node-reader-only; set read_only = true",

@@ -103,6 +103,17 @@ func (a *Allocation) Port(name string) int {
 	return 0
 }
 
+// PortTo is the port that a task of the group listens on in a network of its
+// own, 0 for the one on the node.
+func (g *TaskGroup) PortTo(name string) int {
+	for _, p := range g.Ports {
+		if p.Name == name {
+			return p.To
+		}
+	}
+	return 0
+}
+
 func (g *TaskGroup) validateNetwork(p *Problems, path string) {
 	names, numbers := map[string]bool{}, map[int]string{}
 	for _, port := range g.Ports {

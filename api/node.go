@@ -93,6 +93,15 @@ type Profile struct {
 	// nothing is known, and nothing counted.
 	CPU      int `json:"cpu,omitempty"`
 	MemoryMB int `json:"memory,omitempty"`
+	// HostVolumes are the directories that the agent's configuration gives to
+	// jobs, by name.
+	HostVolumes map[string]HostVolume `json:"host_volumes,omitempty"`
+}
+
+// HostVolume is a directory of a node that jobs may ask for.
+type HostVolume struct {
+	// ReadOnly: no task may write to it.
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // Lookup is the value of what a constraint names, such as ${attr.cpu.arch}.

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
 	"github.com/berth-dev/berth/internal/agent"
+	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
 	"github.com/berth-dev/berth/internal/agent/csi"
 	"github.com/berth-dev/berth/internal/agent/driver"
 	"github.com/berth-dev/berth/internal/agent/driver/docker"
@@ -260,8 +261,13 @@ func (p *process) client() (*agent.Agent, error) {
 			Dial: csi.SocketDialer(pl.Socket), AllowUnmounted: pl.AllowUnmounted,
 		})
 	}
+	host := map[string]hook.HostVolume{}
+	for _, v := range p.cfg.HostVolumes {
+		host[v.Name] = hook.HostVolume{Path: v.Path, ReadOnly: v.ReadOnly}
+	}
 	return agent.New(agent.Config{
-		DataDir: p.cfg.DataDir, Name: p.cfg.Name, Version: p.version,
+		HostVolumes: host,
+		DataDir:     p.cfg.DataDir, Name: p.cfg.Name, Version: p.version,
 		Servers: c, Plugins: plugins, Drivers: drivers, Table: mount.Kernel{}, Metrics: p.metrics,
 		Profile: p.profile(),
 	}, p.log)

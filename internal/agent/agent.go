@@ -49,9 +49,11 @@ type Config struct {
 	// Profile is what is told of the machine, to which the agent adds the
 	// attributes that it finds.
 	Profile api.Profile
-	Plugins []dynamicplugins.Plugin
-	Drivers []driver.Driver
-	Table   mount.Table
+	// HostVolumes are directories of the machine that jobs may ask for, by name.
+	HostVolumes map[string]hook.HostVolume
+	Plugins     []dynamicplugins.Plugin
+	Drivers     []driver.Driver
+	Table       mount.Table
 	// BootID tells this boot of the kernel from others; empty reads the kernel's.
 	BootID string
 	// Lease is how long the servers wait for word of the agent; zero means
@@ -186,12 +188,14 @@ func (a *Agent) wire() (err error) {
 	})
 	tasks := hook.NewTasks(drivers, a.described)
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
+	volumesHook := hook.NewVolumes(mounter, a.facts, tasks)
+	volumesHook.Host(cfg.HostVolumes)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),
 		Hooks: []allocrunner.Hook{
 			hook.Directories{},
-			hook.NewVolumes(mounter, a.facts, tasks),
+			volumesHook,
 			sockets,
 			tasks,
 			a.plugins,

@@ -43,6 +43,12 @@ func profile(cfg *Config) api.Profile {
 		p.CPU = runtime.NumCPU() * megahertz()
 	}
 	maps.Copy(p.Attributes, cfg.Profile.Attributes)
+	for name, v := range cfg.HostVolumes {
+		if p.HostVolumes == nil {
+			p.HostVolumes = map[string]api.HostVolume{}
+		}
+		p.HostVolumes[name] = api.HostVolume{ReadOnly: v.ReadOnly}
+	}
 	return p
 }
 

@@ -167,8 +167,10 @@ func (c *PlaceAllocation) ports(tx *state.Tx, node *api.Node, group *api.TaskGro
 // whoever holds them, the group's own earlier requests included.
 func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.TaskGroup) ([]*api.Attachment, error) {
 	var taken []*api.Attachment
-	for i := range group.Volumes {
-		req := &group.Volumes[i]
+	if reason := fit.HostVolumes(tx.Node(alloc.NodeID), group); reason != "" {
+		return nil, conflict("%s", reason)
+	}
+	for _, req := range group.Attached() {
 		id := req.VolumeFor(alloc.Index)
 		vol := tx.Volume(c.Namespace, id)
 		if reason := fit.Request(vol, id, req); reason != "" {

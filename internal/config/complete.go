@@ -82,6 +82,9 @@ func (c *Config) validate() error {
 	for _, pl := range c.Plugins {
 		pl.validate(&p)
 	}
+	for i := range c.HostVolumes {
+		c.HostVolumes[i].validate(&p)
+	}
 	for i := range c.Drivers {
 		c.Drivers[i].validate(&p)
 	}
@@ -176,6 +179,14 @@ func (c *Client) validateMachine(p *api.Problems) {
 	}
 	if c.Memory < 0 {
 		p.Add("client.memory", "is negative", "give MiB such as 8192, or leave it out")
+	}
+}
+
+func (h *HostVolume) validate(p *api.Problems) {
+	path := fmt.Sprintf("host_volume[%q]", h.Name)
+	p.Name(path, h.Name)
+	if absolute(p, path+".path", h.Path); filepath.Clean(h.Path) == "/" {
+		p.Add(path+".path", "is the whole machine", "give a directory such as \"/srv/data\"")
 	}
 }
 

@@ -27,6 +27,8 @@ type Config struct {
 	Telemetry *Telemetry `hcl:"telemetry,block"`
 	Plugins   []Plugin   `hcl:"plugin,block"`
 	Drivers   []Driver   `hcl:"driver,block"`
+	// HostVolumes are directories of this machine that jobs may ask for.
+	HostVolumes []HostVolume `hcl:"host_volume,block"`
 
 	places places
 }
@@ -114,6 +116,14 @@ type Telemetry struct {
 type Traces struct {
 	// Endpoint is its URL for OTLP over HTTP.
 	Endpoint string `hcl:"endpoint"`
+}
+
+// HostVolume is a directory of this machine that jobs may ask for by its name.
+type HostVolume struct {
+	Name string `hcl:"name,label"`
+	Path string `hcl:"path"`
+	// ReadOnly: no task may write to it.
+	ReadOnly bool `hcl:"read_only,optional"`
 }
 
 // Plugin is a CSI driver that the host runs, or that the agent serves itself.

@@ -202,6 +202,13 @@ func TestMistakes(t *testing.T) {
 		"PluginName":        {on + "plugin \"my plugin\" {\n  socket = \"/p\"\n}\n", []string{`a.hcl:6:1: plugin["my plugin"] has the character " "; use 1 to 63 letters, digits, dots, dashes or underscores, the first a letter or digit`}},
 		"PluginFields":      {on + "plugin \"p.q\" {\n  type = \"nodes\"\n  root = \"/r\"\n}\n", []string{`a.hcl:7:3: plugin["p.q"].type is "nodes"; use one of node, controller, monolith`, `a.hcl:6:1: plugin["p.q"].socket is missing; give the path of the driver's socket, or set embedded = true for the local driver`, `a.hcl:8:3: plugin["p.q"].root only makes sense with embedded = true; remove it`}},
 		"MaxVolumesBelow":   {on + "plugin \"p\" {\n  embedded = true\n  max_volumes = -1\n}\n", []string{`a.hcl:8:3: plugin["p"].max_volumes is -1; give how many volumes the machine takes, or 0 for no limit`}},
+		"HostVolume": {on + "host_volume \"d x\" {\n  path = \"srv\"\n}\nhost_volume \"e\" {\n  path = \"/\"\n}\n", []string{
+			`a.hcl:6:1: host_volume["d x"] has the character " "; use 1 to 63 letters, digits, dots, dashes or underscores, the first a letter or digit`,
+			`a.hcl:7:3: host_volume["d x"].path is "srv", which depends on the working directory; give an absolute path`,
+			`a.hcl:10:3: host_volume["e"].path is the whole machine; give a directory such as "/srv/data"`,
+		}},
+		"HostVolumePath":    {on + "host_volume \"f\" {\n}\n", []string{`a.hcl:6:17: Missing required argument; The argument "path" is required, but no definition was found`}},
+		"HostVolumeTwice":   {on + "host_volume \"d\" {\n  path = \"/srv\"\n}\nhost_volume \"d\" {\n  path = \"/srv\"\n}\n", []string{`a.hcl:9:1: host_volume["d"] is there twice, first at DIR/a.hcl:6; rename one, or remove it`}},
 		"MaxVolumesOfOther": {on + "plugin \"p\" {\n  socket = \"/p.sock\"\n  max_volumes = 3\n}\n", []string{`a.hcl:8:3: plugin["p"].max_volumes only makes sense with embedded = true; remove it: the driver says itself how many it takes`}},
 		"SocketTooLong":     {on + "plugin \"p\" {\n  socket = \"" + long + "\"\n}\n", []string{`a.hcl:7:3: plugin["p"].socket is longer than the 107 bytes that a socket's path may have; choose a shorter path`}},
 		"RelativeSocket":    {on + "plugin \"p\" {\n  socket = \"unix://p.sock\"\n}\n", []string{`a.hcl:7:3: plugin["p"].socket is "p.sock", which depends on the working directory; give an absolute path`}},
@@ -290,7 +297,8 @@ func TestThePageIsTrue(t *testing.T) {
 			{ID: "hostpath", Socket: "/run/csi/hostpath.sock", Type: "monolith"},
 			{ID: "local", Type: "monolith", Embedded: true, Root: "/srv/volumes", Socket: "/var/lib/berth/run/local.sock"},
 		},
-		Drivers: []config.Driver{{Name: "docker", Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}}},
+		Drivers:     []config.Driver{{Name: "docker", Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}}},
+		HostVolumes: []config.HostVolume{{Name: "certs", Path: "/etc/ssl/cluster", ReadOnly: true}},
 	}
 	if diff := cmp.Diff(want, got, unplaced()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

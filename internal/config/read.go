@@ -86,10 +86,13 @@ func twice(whole *hclsyntax.Body) error {
 		before, known := first[path]
 		half := halfOf(b)
 		if known && (half == "" || before.half == "" || half == before.half || before.both) {
+			mend := "rename one, or remove it"
+			if b.Type == "plugin" {
+				mend += "; a driver of two programs has one of the type node and one of the type controller"
+			}
 			fields = append(fields, api.Field{
 				Path: path, Message: fmt.Sprintf("is there twice, first at %s:%d", before.at.Filename, before.at.Start.Line),
-				Mend: "rename one, or remove it; a driver of two programs has one of the type node and one of the type controller",
-				File: at.Filename, Line: at.Start.Line, Column: at.Start.Column,
+				Mend: mend, File: at.Filename, Line: at.Start.Line, Column: at.Start.Column,
 			})
 			continue
 		}

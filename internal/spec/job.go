@@ -72,17 +72,17 @@ var groupTable = &table[api.TaskGroup]{
 var requestTable = &table[api.VolumeRequest]{
 	doc: "A request for a volume. It has a name, by which tasks mount it.",
 	fields: []field[api.VolumeRequest]{
-		choice("type", "The kind of volume.", []string{api.VolumeTypeCSI}, []string{"host"},
+		choice("type", "The kind of volume: one of a CSI plugin's, or a directory that the configuration of nodes names.", []string{api.VolumeTypeCSI, api.VolumeTypeHost}, nil,
 			func(r *api.VolumeRequest) *string { return &r.Type }).required(`type = "csi"`),
-		text("source", "The id of the volume.",
+		text("source", "The id of the volume; the name of the host volume.",
 			func(r *api.VolumeRequest) *api.VolumeID { return &r.Source }).required(`source = "..."`),
 		flag("per_alloc", "Each allocation gets a volume of its own: the one whose id is the source and the allocation's index, such as pg[0]. "+
 			"What is not there is made like the volume with [0].",
 			func(r *api.VolumeRequest) *bool { return &r.PerAlloc }),
 		flag("read_only", "The allocation only reads the volume.",
 			func(r *api.VolumeRequest) *bool { return &r.ReadOnly }),
-		accessMode(func(r *api.VolumeRequest) *api.AccessMode { return &r.AccessMode }),
-		attachmentMode(func(r *api.VolumeRequest) *api.AttachmentMode { return &r.AttachmentMode }),
+		accessMode(func(r *api.VolumeRequest) *api.AccessMode { return &r.AccessMode }).validated(`access_mode = "single-node-writer"`),
+		attachmentMode(func(r *api.VolumeRequest) *api.AttachmentMode { return &r.AttachmentMode }).validated(`attachment_mode = "file-system"`),
 		block("mount_options", "What to change of the volume's mount options.", mountOptionsTable,
 			func(r *api.VolumeRequest) **api.MountOptions { return &r.MountOptions }),
 		duration("wait_timeout", "For how long a place in the group waits for the volume. Then it gives up, until the job is applied again.",

@@ -57,7 +57,7 @@ func volumeKeys(j *api.Job) [][]byte {
 	var keys [][]byte
 	seen := map[api.VolumeID]bool{}
 	for i := range j.Spec.Groups {
-		for _, r := range j.Spec.Groups[i].Volumes {
+		for _, r := range j.Spec.Groups[i].Attached() {
 			name := r.Source
 			if r.PerAlloc {
 				name = familyName(name)

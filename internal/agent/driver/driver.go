@@ -148,6 +148,8 @@ type Mount struct {
 	// Destination is where the task finds it.
 	Destination string
 	ReadOnly    bool
+	// Kept: what it is and whose is not the task's to change.
+	Kept bool
 	// Propagation says who sees what is mounted below it later.
 	Propagation Propagation
 	// Trusted mounts keep device files and set-uid programs working: they are

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -155,6 +156,10 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 	cmd, who := e.inspect(&p, spec.Task)
 	layout := newLayout(e.systemDirs)
 	layout.own(spec.Dir)
+	shared := func(m Mount) bool { return filepath.Clean(m.Destination) == "/alloc" }
+	if spec.AllocDir != "" && !slices.ContainsFunc(spec.Mounts, shared) {
+		layout.binds = append(layout.binds, executor.Bind{Source: spec.AllocDir, Destination: "/alloc"})
+	}
 	layout.add(&p, spec.Mounts)
 	if err := p.Err("the task"); err != nil {
 		return executor.Spec{}, err

@@ -16,7 +16,7 @@ import (
 func giveFresh(mounts []Mount, user executor.User) error {
 	var all error
 	for _, m := range mounts {
-		if m.ReadOnly || user.UID == 0 {
+		if m.ReadOnly || m.Kept || user.UID == 0 {
 			continue
 		}
 		fresh, err := isFresh(m.Source)

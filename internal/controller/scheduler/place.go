@@ -71,8 +71,7 @@ type wanted struct {
 // and why; one that is to be made like another is made.
 func (p *pass) volumes(at place) ([]wanted, *lack) {
 	var all []wanted
-	for i := range at.group.Volumes {
-		r := &at.group.Volumes[i]
+	for _, r := range at.group.Attached() {
 		id := r.VolumeFor(at.index)
 		vol := p.v.Volume(p.job.Namespace, id)
 		reason := fit.Request(vol, id, r)
@@ -119,7 +118,7 @@ func (p *pass) choose(at place, after successor, requests []wanted, serial uint6
 		return at.node, ""
 	}
 	spreads := p.spreads(at.group)
-	stay := p.stay(after, requests)
+	stay := p.stay(after, at.group)
 	if stay != nil && len(spreads) == 0 && p.rejects(stay, at.group, requests, serial) == "" {
 		p.looked(at.group, p.lookFor(), true)
 		return stay, ""
@@ -250,8 +249,8 @@ func (p *pass) refused(node *api.Node, attachments []*api.Attachment) string {
 
 // stay is the node of the predecessor, if its volumes are a reason to go there
 // again, or nil.
-func (p *pass) stay(after successor, requests []wanted) *api.Node {
-	if len(requests) == 0 || after.id == "" || after.failures > tries {
+func (p *pass) stay(after successor, group *api.TaskGroup) *api.Node {
+	if len(group.Volumes) == 0 || after.id == "" || after.failures > tries {
 		return nil
 	}
 	return p.nodes().node(after.node)
@@ -298,6 +297,9 @@ func (p *pass) lasting(node *api.Node, group *api.TaskGroup) string {
 		if lacks := fit.Driver(driver, group, task); driver.Healthy && lacks != "" {
 			return fmt.Sprintf("driver %s %s", task.Driver, lacks)
 		}
+	}
+	if reason := fit.HostVolumes(node, group); reason != "" {
+		return reason
 	}
 	return p.excludes(node, group)
 }

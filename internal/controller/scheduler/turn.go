@@ -85,7 +85,7 @@ func priority(j *api.Job) int {
 func mayKeep(other *api.Job, mine *api.Attachment) bool {
 	family, _, _ := mine.VolumeID.Family()
 	for i := range other.Spec.Groups {
-		for _, r := range other.Spec.Groups[i].Volumes {
+		for _, r := range other.Spec.Groups[i].Attached() {
 			if r.PerAlloc && r.Source != family || !r.PerAlloc && r.Source != mine.VolumeID {
 				continue
 			}

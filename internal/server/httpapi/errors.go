@@ -20,6 +20,8 @@ func statusOf(code api.Code) int {
 		return http.StatusForbidden
 	case api.CodeStaleSession:
 		return http.StatusUnauthorized
+	case api.CodeMethodNotAllowed:
+		return http.StatusMethodNotAllowed
 	case api.CodeGone:
 		return http.StatusGone
 	case api.CodeTooLarge:

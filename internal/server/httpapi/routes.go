@@ -279,6 +279,6 @@ func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	}
 	methods := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", methods)
-	req.write(http.StatusMethodNotAllowed, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method),
+	req.write(http.StatusMethodNotAllowed, &api.Error{Code: api.CodeMethodNotAllowed, Message: fmt.Sprintf("%s takes no %s", r.URL.Path, r.Method),
 		Fields: []api.Field{{Path: "method", Message: "is " + r.Method, Mend: "use " + methods}}})
 }

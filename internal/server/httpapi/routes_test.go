@@ -192,7 +192,7 @@ func TestStatusOfEveryCode(t *testing.T) {
 	want := map[api.Code]int{
 		api.CodeInvalid: 400, api.CodeNotFound: 404, api.CodeConflict: 409, api.CodeInUse: 409, api.CodeForbidden: 403,
 		api.CodeUnavailable: 503, api.CodeUncertain: 504, api.CodeWrongCluster: 409, api.CodeIdentityInUse: 409,
-		api.CodeStaleSession: 401, api.CodeRolledBack: 503, api.CodeRecovering: 503, api.CodeGone: 410, api.CodeTooLarge: 413, api.CodeInternal: 500,
+		api.CodeStaleSession: 401, api.CodeRolledBack: 503, api.CodeRecovering: 503, api.CodeGone: 410, api.CodeMethodNotAllowed: 405, api.CodeTooLarge: 413, api.CodeInternal: 500,
 	}
 	got := map[api.Code]int{}
 	for _, code := range api.Codes() {

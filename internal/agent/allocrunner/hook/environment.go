@@ -26,7 +26,7 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 	task.Config = t.expandConfig(task.Config, env)
 	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), AllocDir: AllocDir(s.Dir), Files: files, Env: env}
 	for _, p := range a.Allocation.Ports {
-		spec.Ports = append(spec.Ports, driver.Port{Name: p.Name, Number: p.Number})
+		spec.Ports = append(spec.Ports, driver.Port{Name: p.Name, Number: p.Number, To: a.Group.PortTo(p.Name)})
 	}
 	for _, m := range task.VolumeMounts {
 		readOnly := m.ReadOnly
@@ -35,8 +35,14 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 				readOnly = true
 			}
 		}
+		host := false
+		for i := range a.Group.Volumes {
+			if r := &a.Group.Volumes[i]; r.Name == m.Volume && r.Host() {
+				host, readOnly = true, readOnly || r.ReadOnly
+			}
+		}
 		spec.Mounts = append(spec.Mounts, driver.Mount{
-			Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly, Propagation: propagation(m.PropagationMode),
+			Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly, Propagation: propagation(m.PropagationMode), Kept: host,
 		})
 	}
 	if plugin && place.Mounted {
@@ -106,6 +112,10 @@ func (t *Tasks) environment(a *api.AllocAssignment, task *api.Task, allocDir str
 		root = at.Root(TaskDir(allocDir, task.Name))
 	}
 	env["BERTH_TASK_DIR"], env["BERTH_SECRETS_DIR"] = filepath.Join(root, "local"), filepath.Join(root, "secrets")
+	env["BERTH_ALLOC_DIR"] = "/alloc"
+	if root != "/" {
+		env["BERTH_ALLOC_DIR"] = AllocDir(allocDir)
+	}
 	addAliases(env)
 	known := maps.Clone(env)
 	for _, k := range slices.Sorted(maps.Keys(task.Env)) {

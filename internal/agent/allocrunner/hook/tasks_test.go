@@ -406,11 +406,11 @@ func TestEnvironmentIsExpanded(t *testing.T) {
 		"BERTH_PORT_db": "5432", "BERTH_IP_db": "fd00::5", "BERTH_ADDR_db": "[fd00::5]:5432",
 		"BERTH_CPU": "500", "BERTH_MEMORY": "128",
 		"BERTH_META_owner": "data", "BERTH_META_tier": "gold",
-		"SHELL": "$HOME ${HOME:-x} $db ${", "BERTH_TASK_DIR": "/local", "BERTH_SECRETS_DIR": "/secrets",
+		"SHELL": "$HOME ${HOME:-x} $db ${", "BERTH_TASK_DIR": "/local", "BERTH_SECRETS_DIR": "/secrets", "BERTH_ALLOC_DIR": "/alloc",
 		// The names of published job files.
 		"NOMAD_ALLOC_ID": string(allocID), "NOMAD_SHORT_ALLOC_ID": string(allocID)[:8], "NOMAD_ALLOC_NAME": "db.primary[2]", "NOMAD_ALLOC_INDEX": "2",
 		"NOMAD_GROUP_NAME": "primary", "NOMAD_JOB_ID": "db", "NOMAD_JOB_NAME": "db", "NOMAD_NAMESPACE": "prod", "NOMAD_TASK_NAME": "pg",
-		"NOMAD_TASK_DIR": "/local", "NOMAD_SECRETS_DIR": "/secrets", "NOMAD_CPU_LIMIT": "500", "NOMAD_MEMORY_LIMIT": "128",
+		"NOMAD_TASK_DIR": "/local", "NOMAD_ALLOC_DIR": "/alloc", "NOMAD_SECRETS_DIR": "/secrets", "NOMAD_CPU_LIMIT": "500", "NOMAD_MEMORY_LIMIT": "128",
 		"NOMAD_PORT_db": "5432", "NOMAD_IP_db": "fd00::5", "NOMAD_ADDR_db": "[fd00::5]:5432",
 		"NOMAD_HOST_PORT_db": "5432", "NOMAD_HOST_IP_db": "fd00::5", "NOMAD_HOST_ADDR_db": "[fd00::5]:5432",
 		"NOMAD_META_owner": "data", "NOMAD_META_tier": "gold",

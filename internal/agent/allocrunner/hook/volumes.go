@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,13 +34,23 @@ type Volumes struct {
 	mounter Mounter
 	facts   AttachmentFacts
 	tasks   *Tasks
+	host    map[string]HostVolume
+}
+
+// HostVolume is a directory of the node that jobs may ask for.
+type HostVolume struct {
+	Path     string
+	ReadOnly bool
 }
 
 // NewVolumes returns the hook. Tasks whose volume must be mounted again are
 // ended by the hook of tasks; nil ends none.
 func NewVolumes(m Mounter, facts AttachmentFacts, tasks *Tasks) *Volumes {
-	return &Volumes{m, facts, tasks}
+	return &Volumes{mounter: m, facts: facts, tasks: tasks}
 }
+
+// Host makes these the node's host volumes, by name. It is called before the first Up.
+func (v *Volumes) Host(volumes map[string]HostVolume) { v.host = volumes }
 
 // Name implements allocrunner.Hook.
 func (*Volumes) Name() string { return "volumes" }
@@ -47,8 +58,11 @@ func (*Volumes) Name() string { return "volumes" }
 // Up implements allocrunner.Hook.
 func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
-	if a.Group != nil && len(a.Attachments) < len(a.Group.Volumes) {
+	if a.Group != nil && len(a.Attachments) < len(a.Group.Attached()) {
 		return &allocrunner.Waiting{Reason: "the servers have not sent all attachments"}
+	}
+	if err := v.hostVolumes(s, a.Group); err != nil {
+		return err
 	}
 	if err := v.bury(ctx, s, &a); err != nil {
 		return err
@@ -96,6 +110,34 @@ func (v *Volumes) bury(ctx context.Context, s *allocrunner.Step, a *api.AllocAss
 		if err := v.tasks.bereave(ctx, s, a, at.Attachment.Name, reason); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// hostVolumes finds the directories that the group asks for. One that is gone
+// was perhaps not mounted yet: it is not made, and waited for.
+func (v *Volumes) hostVolumes(s *allocrunner.Step, group *api.TaskGroup) error {
+	if group == nil {
+		return nil
+	}
+	for i := range group.Volumes {
+		r := &group.Volumes[i]
+		if !r.Host() {
+			continue
+		}
+		host, known := v.host[string(r.Source)]
+		if !known {
+			return &allocrunner.Waiting{Reason: fmt.Sprintf("this node has no host volume %s any more", r.Source)}
+		}
+		if info, err := os.Stat(host.Path); err != nil {
+			return fmt.Errorf("look at host volume %s: %w", r.Source, err)
+		} else if !info.IsDir() {
+			return fmt.Errorf("look at host volume %s: %s is no directory", r.Source, host.Path)
+		}
+		if host.ReadOnly && !r.ReadOnly {
+			return &allocrunner.Fatal{Err: fmt.Errorf("host volume %s is read only on this node, and volume %q is not", r.Source, r.Name)}
+		}
+		s.SetMount(r.Name, host.Path)
 	}
 	return nil
 }
