@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -28,9 +29,16 @@ const (
 	fuseLookup      = 1
 )
 
+// fuseOut begins every answer.
+type fuseOut struct {
+	Len    uint32
+	Error  int32
+	Unique uint64 // the request's number
+}
+
 // serveFuse mounts an empty directory at target that this process serves: when
 // it ends, every access to it fails. One that is there already stays.
-func serveFuse(target string) error {
+func serveFuse(target string, log *slog.Logger) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(target, &fs); err == nil && fs.Type == fuseMagic {
 		return nil
@@ -47,7 +55,7 @@ func serveFuse(target string) error {
 	go func() {
 		defer func() { _ = unix.Close(fd) }() // it is unmounted
 		if err := answerFuse(fd); err != nil {
-			slog.Error("fuse", "target", target, "err", err)
+			log.Error("serve fuse", "target", target, "err", err)
 		}
 	}()
 	return nil
@@ -59,9 +67,9 @@ func answerFuse(fd int) error {
 	for {
 		n, err := unix.Read(fd, buffer)
 		switch {
-		case err == unix.EINTR || err == unix.ENOENT || err == unix.EAGAIN:
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EAGAIN):
 			continue
-		case err == unix.ENODEV:
+		case errors.Is(err, unix.ENODEV):
 			return nil
 		case err != nil:
 			return fmt.Errorf("read a request: %w", err)
@@ -73,18 +81,22 @@ func answerFuse(fd int) error {
 		if !answered {
 			continue
 		}
-		out := make([]byte, fuseOutHeader, fuseOutHeader+len(body))
-		binary.NativeEndian.PutUint32(out, uint32(fuseOutHeader+len(body)))
-		binary.NativeEndian.PutUint32(out[4:], uint32(-int32(errno)))
-		copy(out[8:], buffer[8:16]) // the request's number
-		if _, err := unix.Write(fd, append(out, body...)); err != nil && err != unix.ENOENT {
+		out, err := binary.Append(nil, binary.NativeEndian, fuseOut{
+			Len:    uint32(fuseOutHeader + len(body)), //nolint:gosec // an answer is small
+			Error:  -errno,
+			Unique: binary.NativeEndian.Uint64(buffer[8:]),
+		})
+		if err != nil {
+			return fmt.Errorf("lay out an answer: %w", err)
+		}
+		if _, err := unix.Write(fd, append(out, body...)); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("answer a request: %w", err)
 		}
 	}
 }
 
 // fuseAnswer is what the kernel hears of an empty directory.
-func fuseAnswer(opcode uint32) (body []byte, errno unix.Errno, answered bool) {
+func fuseAnswer(opcode uint32) (body []byte, errno int32, answered bool) {
 	u32 := binary.NativeEndian.PutUint32
 	switch opcode {
 	case fuseForget, fuseBatchForget, fuseInterrupt:
@@ -108,7 +120,7 @@ func fuseAnswer(opcode uint32) (body []byte, errno unix.Errno, answered bool) {
 	case fuseReaddir, fuseReleasedir, fuseDestroy:
 		return nil, 0, true
 	case fuseLookup:
-		return nil, unix.ENOENT, true
+		return nil, int32(unix.ENOENT), true
 	}
-	return nil, unix.ENOSYS, true
+	return nil, int32(unix.ENOSYS), true
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ type mounts struct {
 	dir string
 	// fuse: what is mounted is an empty directory that this process serves.
 	fuse bool
+	log  *slog.Logger
 }
 
 // before comes ahead of the mock's own work. A target that cannot be unmounted,
@@ -45,7 +47,7 @@ func (m mounts) after(request any) error {
 			return nil
 		}
 		if m.fuse {
-			return serveFuse(r.GetTargetPath())
+			return serveFuse(r.GetTargetPath(), m.log)
 		}
 		return bind(m.data(r.GetVolumeId()), r.GetTargetPath(), r.GetReadonly())
 	case *csi.DeleteVolumeRequest:

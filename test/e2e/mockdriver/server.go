@@ -57,7 +57,7 @@ func newServer(opts options, record io.Writer, die func(), log *slog.Logger) *se
 		calls:  newCalls(record),
 	}
 	if opts.realMounts {
-		s.mounts = mounts{dir: opts.stateDir, fuse: opts.fuseMounts}
+		s.mounts = mounts{dir: opts.stateDir, fuse: opts.fuseMounts, log: log}
 	}
 	s.grpc = grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
 	mock := service.New(opts.driver)
