@@ -34,7 +34,7 @@ func Blocked(v state.View, op *api.Operation) string {
 		}
 		return ""
 	}
-	if !Changes(op.Kind) {
+	if !Changes(op.Kind) && op.Kind != api.OperationSnapshot {
 		return ""
 	}
 	for pub := range v.VolumePublications(op.Namespace, op.VolumeID) {

@@ -85,9 +85,9 @@ say "4. Kill the agent, server and driver with SIGKILL. The task runs on; the ne
 printf '%s$ kill -9 %s%s\n' "$dim" "$agent" "$plain"
 kill -KILL "$agent"
 wait "$agent" 2>/dev/null || true
-lines=$(wc -l <"$data"/csi/mount/*/notes.txt)
+lines=$(wc -l <"$data"/csi/*/mount/*/notes.txt)
 sleep 2
-printf 'without an agent the file grew from %s to %s lines\n' "$lines" "$(wc -l <"$data"/csi/mount/*/notes.txt)"
+printf 'without an agent the file grew from %s to %s lines\n' "$lines" "$(wc -l <"$data"/csi/*/mount/*/notes.txt)"
 start
 run "$berth" job status writer
 

@@ -31,7 +31,7 @@ func TestDrain(t *testing.T) {
 	b.Kill() // servers and the drained node's agent
 	b.Resume()
 	b.Run("node", "eligibility", "--enable", "two")
-	if out := b.Run("node", "drain", "one"); !strings.Contains(out, "is drained") {
+	if out := b.Run("node", "drain", "one", "--reason", "new disks"); !strings.Contains(out, "is drained") {
 		t.Errorf("the drain said\n%s", out)
 	}
 	b.Eventually("it runs on the other node", limit, func() error {

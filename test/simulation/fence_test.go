@@ -158,10 +158,13 @@ func undone(c *cluster.Cluster, id api.NodeID, epoch uint64) {
 // back, and takes nothing before.
 func TestPain5PartitionedNodeEndsWhatWasMovedWhenItIsBack(t *testing.T) {
 	t.Parallel()
-	for name, back := range map[string]func(*cluster.Node){
-		"SameAgent": func(n *cluster.Node) { n.Mend() },
-		"NextAgent": func(n *cluster.Node) { n.Kill(); n.Mend(); n.Start() },
-		"Rebooted":  func(n *cluster.Node) { n.Kill(); n.Mend(); n.Reboot(); n.Start() },
+	for name, tc := range map[string]struct {
+		off  func(*cluster.Node) // before the word that it is
+		back func(*cluster.Node)
+	}{
+		"SameAgent": {func(*cluster.Node) {}, func(n *cluster.Node) { n.Mend() }},
+		"NextAgent": {func(*cluster.Node) {}, func(n *cluster.Node) { n.Kill(); n.Mend(); n.Start() }},
+		"Rebooted":  {func(n *cluster.Node) { n.Kill(); n.Reboot() }, func(n *cluster.Node) { n.Mend(); n.Start() }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,8 +175,9 @@ func TestPain5PartitionedNodeEndsWhatWasMovedWhenItIsBack(t *testing.T) {
 				id := old.NodeID
 				n.Cut()
 				silent(c, id)
+				tc.off(n)
 				cluster.Must[api.NodeInfo](c)(c.Client.FenceNode(context.Background(), id, off))
-				back(n)
+				tc.back(n)
 				undone(c, id, 2)
 				c.AwaitJob("db", api.JobRunning, 2*time.Minute)
 				passedOver(c, old)

@@ -146,6 +146,7 @@ func TestHabit1_7BlockingQueryOfOnePluginWakes(t *testing.T) {
 			t.Errorf("%d rows: %v", len(rows), err)
 		}
 		p.within(5*time.Second, began, "to hear of a volume")
+		p.AwaitVolume("pg", api.VolumeReady, limit)
 	})
 }
 

@@ -155,9 +155,9 @@ func undoing(method string) bool {
 	return method == "NodeUnpublishVolume" || method == "NodeUnstageVolume"
 }
 
-// changing reports whether a call changes a volume that may be in use.
+// changing reports whether a call changes or copies a volume that may be in use.
 func changing(method string) bool {
-	return method == "ControllerExpandVolume" || method == "ControllerModifyVolume"
+	return method == "ControllerExpandVolume" || method == "ControllerModifyVolume" || method == "CreateSnapshot"
 }
 
 // leave ends a call that was admitted.
