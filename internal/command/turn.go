@@ -165,7 +165,8 @@ func ExpandsFirst(v state.View, vol *api.Volume) string {
 	if vol.Status.Operation == "" {
 		return fmt.Sprintf("volume %s is to be expanded first, while nobody uses it", vol.ID)
 	}
-	if op := v.Operation(vol.Status.Operation); op != nil && op.Kind == api.OperationExpand && op.Status.Failures < eager {
+	// A modification that has the turn gives it to the expansion, not to the user.
+	if op := v.Operation(vol.Status.Operation); op != nil && Changes(op.Kind) && op.Status.Failures < eager {
 		return fmt.Sprintf("volume %s is expanded first, while nobody uses it: waits for operation %s", vol.ID, op.ID)
 	}
 	return ""
