@@ -35,6 +35,7 @@ before=$(cgroups)
 data=$(mktemp -d "${TMPDIR:-/tmp}/berth-demo.XXXXXX")
 log=$data.log
 agent=
+killed=
 
 start() {
   "$berth" agent --dev --data-dir "$data" --http-address "127.0.0.1:$http" --raft-address "127.0.0.1:$raft" >>"$log" 2>&1 &
@@ -42,7 +43,7 @@ start() {
   for _ in $(seq 100); do
     if ! kill -0 "$agent" 2>/dev/null; then break; fi
     # Ready means that the node is there with its plugin, not only the server.
-    if "$berth" plugin list 2>/dev/null | grep -q '1/1[[:space:]]*1/1'; then return; fi
+    if "$berth" plugin list 2>/dev/null | grep -q '1/1[[:space:]]*1/1'; then return 0; fi
     sleep 0.1
   done
   echo "the agent did not start; its log is in $log:" >&2
@@ -53,6 +54,8 @@ start() {
 # However the script ends, the agent ends, and with it its allocations.
 finish() {
   status=$?
+  trap - EXIT
+  if [ -n "$killed" ]; then start; fi # who was killed left its tasks running; the next one ends them
   if [ -n "$agent" ] && kill -0 "$agent" 2>/dev/null; then
     kill -INT "$agent"
     wait "$agent" || status=1
@@ -85,10 +88,12 @@ say "4. Kill the agent, server and driver with SIGKILL. The task runs on; the ne
 printf '%s$ kill -9 %s%s\n' "$dim" "$agent" "$plain"
 kill -KILL "$agent"
 wait "$agent" 2>/dev/null || true
+killed=yes
 lines=$(wc -l <"$data"/csi/*/mount/*/notes.txt)
 sleep 2
 printf 'without an agent the file grew from %s to %s lines\n' "$lines" "$(wc -l <"$data"/csi/*/mount/*/notes.txt)"
 start
+killed=
 run "$berth" job status writer
 
 say "5. Stop the job. The volume is unmounted, unstaged and free; nothing of it is left in the mount table."
