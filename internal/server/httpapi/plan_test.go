@@ -27,8 +27,7 @@ func TestPlanChangesNothing(t *testing.T) {
 		defer w.stop()
 		w.join("n1")
 		ctx := t.Context()
-		applied, err := w.ApplyJob(ctx, "default", "db", service(1, ""), 0)
-		if err != nil {
+		if _, err := w.ApplyJob(ctx, "default", "db", service(1, ""), 0); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -67,11 +66,11 @@ func TestPlanChangesNothing(t *testing.T) {
 		if j := several.Jobs[1]; len(j.Waits) != 1 || j.Waits[0].Reason != "volume pg does not exist" {
 			t.Errorf("a job of another namespace waits for %+v", j.Waits)
 		}
-		if _, err := w.PlanJob(ctx, "default", "db", service(3, ""), applied.Version); api.CodeOf(err) != api.CodeConflict {
-			t.Errorf("a plan for a version that was: %v", err)
-		}
 		if _, err := w.ApplyJob(ctx, "default", "db", service(3, ""), plan.Version); err != nil {
 			t.Errorf("the version of the plan: %v", err)
+		}
+		if _, err := w.PlanJob(ctx, "default", "db", service(3, ""), plan.Version); api.CodeOf(err) != api.CodeConflict {
+			t.Errorf("a plan for a version that was: %v", err)
 		}
 		if _, err := w.ApplyJob(ctx, "default", "db", service(2, ""), plan.Version); api.CodeOf(err) != api.CodeConflict {
 			t.Errorf("the version of the plan, after it was applied: %v", err)
