@@ -103,6 +103,9 @@ type JobPlan struct {
 	Start []PlannedStart `json:"start"`
 	Stop  []PlannedStop  `json:"stop"`
 	Keep  []PlannedKeep  `json:"keep"`
+	// InPlace are those that would go on and follow the new revision, with
+	// nothing started again.
+	InPlace []PlannedKeep `json:"in_place,omitempty"`
 	// Waits is what could not be done at once, and why.
 	Waits []Wait `json:"waits"`
 	// TurnedDown says of each group that would be placed, or cannot be, which

@@ -69,12 +69,24 @@ func (m *Migrate) validate(p *Problems, path string, t JobType) {
 		p.Addf(path, "remove it", "makes no sense in a %s job: its allocations do not move to other nodes one by one", t)
 		return
 	}
-	if m.MaxParallel < 0 {
+	full := (&JobSpec{Migrate: m}).MigrateOf(&TaskGroup{})
+	validatePace(p, path, pace(*m), pace(full))
+}
+
+// pace is what an update and a migration have in common.
+type pace struct {
+	MaxParallel                     int
+	MinHealthyTime, HealthyDeadline Duration
+}
+
+// validatePace reports what is wrong with what was said, and with what it makes
+// together with the defaults.
+func validatePace(p *Problems, path string, said, full pace) {
+	if said.MaxParallel < 0 {
 		p.Add(path+".max_parallel", "is negative", "give a number from 1")
 	}
-	positive(p, path+".min_healthy_time", m.MinHealthyTime)
-	positive(p, path+".healthy_deadline", m.HealthyDeadline)
-	full := (&JobSpec{Migrate: m}).MigrateOf(&TaskGroup{})
+	positive(p, path+".min_healthy_time", said.MinHealthyTime)
+	positive(p, path+".healthy_deadline", said.HealthyDeadline)
 	if full.HealthyDeadline > 0 && full.MinHealthyTime >= full.HealthyDeadline {
 		p.Addf(path+".healthy_deadline", "make it longer than min_healthy_time", "is %s, and min_healthy_time is %s",
 			time.Duration(full.HealthyDeadline), time.Duration(full.MinHealthyTime))
@@ -165,16 +177,12 @@ func (u *Update) validate(p *Problems, path string) {
 	if u == nil {
 		return
 	}
-	if u.MaxParallel < 0 {
-		p.Add(path+".max_parallel", "is negative", "give a number from 1")
-	}
-	positive(p, path+".min_healthy_time", u.MinHealthyTime)
-	positive(p, path+".healthy_deadline", u.HealthyDeadline)
 	full := (&JobSpec{Update: u}).UpdateOf(&TaskGroup{})
-	if full.HealthyDeadline > 0 && full.MinHealthyTime >= full.HealthyDeadline {
-		p.Addf(path+".healthy_deadline", "make it longer than min_healthy_time", "is %s, and min_healthy_time is %s",
-			time.Duration(full.HealthyDeadline), time.Duration(full.MinHealthyTime))
-	}
+	validatePace(p, path, u.pace(), full.pace())
+}
+
+func (u *Update) pace() pace {
+	return pace{MaxParallel: u.MaxParallel, MinHealthyTime: u.MinHealthyTime, HealthyDeadline: u.HealthyDeadline}
 }
 
 func (r *Reschedule) validate(p *Problems, path string, t JobType) {

@@ -133,6 +133,11 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 		stops = append(stops, fmt.Sprintf("stop %s on node %s, allocation %s: %s", slotName(j.ID, s.Group, s.Index), s.NodeID, s.ID.Short(), s.Reason))
 	}
 	lines = append(lines, few(stops, "stop %d more")...)
+	var inPlace []string
+	for _, k := range j.InPlace {
+		inPlace = append(inPlace, fmt.Sprintf("change %s on node %s in place, allocation %s", slotName(j.ID, k.Group, k.Index), k.NodeID, k.ID.Short()))
+	}
+	lines = append(lines, few(inPlace, "change %d more in place")...)
 	if len(j.Keep) > 0 {
 		lines = append(lines, fmt.Sprintf("keep %s running", count(len(j.Keep), "allocation")))
 	}

@@ -70,6 +70,7 @@ func kinds() []kind {
 		{"node.undrain", 1, func() Command { return &StopDrain{} }},
 		{"node.drained", 1, func() Command { return &FinishDrain{} }},
 		{"node.eligibility", 1, func() Command { return &SetEligibility{} }},
+		{"allocation.revise", 1, func() Command { return &ReviseAllocation{} }},
 	}
 }
 

@@ -194,6 +194,15 @@ func drawLater(t *rapid.T, v state.View, now time.Time, kind command.Kind) comma
 			c.ID, c.Version = a.ID, version(t, &a.Meta)
 		}
 		return c
+	case "allocation.revise":
+		c := &command.ReviseAllocation{ID: "none", Revision: 1}
+		if a := row(t, v.Allocations()); a != nil {
+			c.ID, c.Version = a.ID, version(t, &a.Meta)
+			if job := v.Job(a.Namespace, a.JobID); job != nil {
+				c.Revision = job.Revision
+			}
+		}
+		return c
 	case "allocation.restart":
 		c := &command.RestartAllocation{ID: "none", Task: oneOf(t, "task", api.AllTasks, "t"), Number: 1}
 		if a := row(t, v.Allocations()); a != nil {

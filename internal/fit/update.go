@@ -33,22 +33,51 @@ func Beside(g *api.TaskGroup) bool {
 	return g.ServesPlugins() && !exclusive && len(g.Volumes) == 0 && !slices.ContainsFunc(g.Ports, func(p api.Port) bool { return p.Static != 0 })
 }
 
-// Current reports whether an allocation of an older spec runs what the job's
-// spec asks for now: nothing has changed of its group but how many there are,
-// where they may be, and how they are exchanged.
+// Current reports whether an allocation of an older spec may go on under the
+// job's spec of now: nothing of its group has changed that takes a new process.
 func Current(old, spec *api.JobSpec, group string) bool {
 	if old.Type != spec.Type || !maps.Equal(old.Meta, spec.Meta) {
 		return false
 	}
 	was, is := old.Group(group), spec.Group(group)
-	return was != nil && is != nil && Same(running(*was), running(*is))
+	return was != nil && is != nil && Same(started(*was), started(*is))
 }
 
-func running(g api.TaskGroup) api.TaskGroup {
+// InPlace reports whether an allocation of an older spec goes on and is to be
+// told of the job's spec of now: something has changed that its node does, or
+// others find, while its tasks run.
+func InPlace(old, spec *api.JobSpec, group string) bool {
+	return Current(old, spec, group) && !Same(told(*old.Group(group)), told(*spec.Group(group)))
+}
+
+// told is a group without what only the servers look at: how many there are,
+// where they may be, and how they follow each other.
+func told(g api.TaskGroup) api.TaskGroup {
 	g.Count, g.Constraints, g.Spreads, g.Update, g.Migrate, g.Reschedule = 0, nil, nil, nil, nil, nil
+	g.Volumes = slices.Clone(g.Volumes)
+	for i := range g.Volumes {
+		g.Volumes[i].WaitTimeout = 0
+	}
 	g.Tasks = slices.Clone(g.Tasks)
 	for i := range g.Tasks {
 		g.Tasks[i].Constraints = nil
+	}
+	return g
+}
+
+// started is a group without what can change while its tasks run: what follows
+// their ends, how they are stopped, and how they are found.
+func started(g api.TaskGroup) api.TaskGroup {
+	g = told(g)
+	g.Restart, g.Services = nil, nil
+	for i := range g.Tasks {
+		t := &g.Tasks[i]
+		t.Restart, t.KillSignal, t.KillTimeout = nil, "", 0
+		if t.CSIPlugin != nil {
+			plugin := *t.CSIPlugin
+			plugin.HealthTimeout = 0
+			t.CSIPlugin = &plugin
+		}
 	}
 	return g
 }

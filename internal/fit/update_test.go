@@ -44,3 +44,50 @@ func TestHealthy(t *testing.T) {
 		}
 	}
 }
+
+// TestCurrent: what of a group may change while its allocations go on, and of
+// what of it they are to be told.
+func TestCurrent(t *testing.T) {
+	t.Parallel()
+	attempts := 5
+	for name, tc := range map[string]struct {
+		change           func(*api.JobSpec)
+		current, inPlace bool
+	}{
+		"Nothing":       {func(*api.JobSpec) {}, true, false},
+		"Count":         {func(s *api.JobSpec) { s.Groups[0].Count = 9 }, true, false},
+		"Priority":      {func(s *api.JobSpec) { s.Priority = 9 }, true, false},
+		"Update":        {func(s *api.JobSpec) { s.Groups[0].Update = &api.Update{MaxParallel: 2} }, true, false},
+		"Reschedule":    {func(s *api.JobSpec) { s.Reschedule = &api.Reschedule{Delay: 1} }, true, false},
+		"Constraint":    {func(s *api.JobSpec) { s.Groups[0].Tasks[0].Constraints = []api.Constraint{{}} }, true, false},
+		"WaitTimeout":   {func(s *api.JobSpec) { s.Groups[0].Volumes[0].WaitTimeout = 1 }, true, false},
+		"Restart":       {func(s *api.JobSpec) { s.Groups[0].Restart = &api.RestartPolicy{Attempts: &attempts} }, true, true},
+		"TaskRestart":   {func(s *api.JobSpec) { s.Groups[0].Tasks[0].Restart = &api.RestartPolicy{Attempts: &attempts} }, true, true},
+		"Kill":          {func(s *api.JobSpec) { s.Groups[0].Tasks[0].KillSignal, s.Groups[0].Tasks[0].KillTimeout = "SIGTERM", 1 }, true, true},
+		"Services":      {func(s *api.JobSpec) { s.Groups[0].Services = []api.Service{{Name: "s"}} }, true, true},
+		"HealthTimeout": {func(s *api.JobSpec) { s.Groups[0].Tasks[0].CSIPlugin.HealthTimeout = 1 }, true, true},
+		"RestartAndEnv": {func(s *api.JobSpec) {
+			s.Groups[0].Restart, s.Groups[0].Tasks[0].Env = &api.RestartPolicy{Attempts: &attempts}, map[string]string{"A": "1"}
+		}, false, false},
+		"PluginID": {func(s *api.JobSpec) { s.Groups[0].Tasks[0].CSIPlugin.ID = "other" }, false, false},
+		"Volume":   {func(s *api.JobSpec) { s.Groups[0].Volumes[0].Source = "other" }, false, false},
+		"Meta":     {func(s *api.JobSpec) { s.Meta = map[string]string{"a": "1"} }, false, false},
+		"Type":     {func(s *api.JobSpec) { s.Type = api.JobBatch }, false, false},
+		"Gone":     {func(s *api.JobSpec) { s.Groups[0].Name = "other" }, false, false},
+	} {
+		spec := func() *api.JobSpec {
+			return &api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{
+				Name: "g", Count: 1, Volumes: []api.VolumeRequest{{Name: "data", Source: "pg"}},
+				Tasks: []api.Task{{Name: "t", CSIPlugin: &api.CSIPlugin{ID: "disk"}}},
+			}}}
+		}
+		was, is := spec(), spec()
+		tc.change(is)
+		if current, inPlace := fit.Current(was, is, "g"), fit.InPlace(was, is, "g"); current != tc.current || inPlace != tc.inPlace {
+			t.Errorf("%s: current %t, in place %t; want %t, %t", name, current, inPlace, tc.current, tc.inPlace)
+		}
+		if !fit.Same(was, spec()) {
+			t.Errorf("%s: the spec that was compared has changed", name)
+		}
+	}
+}

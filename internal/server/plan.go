@@ -106,7 +106,7 @@ func planVolume(tx *state.Tx, c *command.ApplyVolume) (api.VolumePlan, error) {
 func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPlan, error) {
 	r := rehearsal{
 		plan:  api.JobPlan{Namespace: c.Namespace, ID: c.ID, Changes: []api.Change{}, Start: []api.PlannedStart{}, Stop: []api.PlannedStop{}, Keep: []api.PlannedKeep{}},
-		looks: scheduler.Looks{}, before: map[api.AllocID]bool{},
+		looks: scheduler.Looks{}, before: map[api.AllocID]bool{}, inPlace: map[api.AllocID]bool{},
 	}
 	before := tx.Job(c.Namespace, c.ID)
 	if err := c.Apply(tx); err != nil {
@@ -129,9 +129,14 @@ func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPla
 		r.plan.Reverted = after.Status.Reverted
 	}
 	for a := range tx.LiveAllocations(job.UID) {
-		if !a.Terminal() && a.Desired == api.DesireRun && r.before[a.ID] {
-			r.plan.Keep = append(r.plan.Keep, api.PlannedKeep{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID})
+		if a.Terminal() || a.Desired != api.DesireRun || !r.before[a.ID] {
+			continue
 		}
+		keep := &r.plan.Keep
+		if r.inPlace[a.ID] {
+			keep = &r.plan.InPlace
+		}
+		*keep = append(*keep, api.PlannedKeep{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID})
 	}
 	names := strings.NewReplacer(r.placed...)
 	for i := range r.plan.Waits {
@@ -159,6 +164,8 @@ type rehearsal struct {
 	looks scheduler.Looks
 	// before are the allocations that the job had.
 	before map[api.AllocID]bool
+	// inPlace are those that would be taken to the new revision.
+	inPlace map[api.AllocID]bool
 	// placed are ids of allocations that would be placed, and after each what
 	// to call it: nobody knows the ids yet.
 	placed []string
@@ -226,6 +233,8 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 		r.placed = append(r.placed, "allocation "+api.NewAllocID(c.JobUID, c.Serial).Short(), "allocation "+name.Name())
 	case *command.CopyVolume:
 		r.plan.Create = append(r.plan.Create, api.PlannedVolume{ID: c.ID, From: c.From})
+	case *command.ReviseAllocation:
+		r.inPlace[c.ID] = true
 	case *command.StopAllocation:
 		// One that has ended already only gets no successor.
 		if a := tx.Allocation(c.ID); a != nil && !a.Terminal() {

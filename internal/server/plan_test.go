@@ -37,6 +37,9 @@ func planLines(p api.JobPlan) string {
 	for _, s := range p.Stop {
 		fmt.Fprintf(&b, "stop %s %s[%d] on %s: %s\n", s.ID, s.Group, s.Index, s.NodeID, s.Reason)
 	}
+	for _, k := range p.InPlace {
+		fmt.Fprintf(&b, "in place %s %s[%d] on %s\n", k.ID, k.Group, k.Index, k.NodeID)
+	}
 	for _, k := range p.Keep {
 		fmt.Fprintf(&b, "keep %s %s[%d] on %s\n", k.ID, k.Group, k.Index, k.NodeID)
 	}
@@ -119,6 +122,12 @@ turned down for g: 2
 changed group["g"].count 2 1
 stop a2 g[1] on n10: the group's count was lowered
 keep a1 g[0] on n1
+`},
+		"InPlace": {running, strings.Replace(job(2, ""), `"count"`, `"restart":{"attempts":5},"count"`, 1), `change version 4 revision 3
+added group["g"].restart 
+added group["g"].restart.attempts  5
+in place a1 g[0] on n1
+in place a2 g[1] on n10
 `},
 		"Otherwise": {running, job(2, `,"user":"pg"`), `change version 4 revision 3
 added group["g"].task["t"].user  "pg"

@@ -202,6 +202,10 @@ func (w *world) job(name string) api.JobSpec {
 			group.Volumes[0].AccessMode, group.Volumes[0].ReadOnly = api.MultiNodeReaderOnly, true
 		}
 	}
+	if w.rand.IntN(2) == 0 { // what goes on is to go on through a change of this
+		attempts := w.rand.IntN(4)
+		group.Restart = &api.RestartPolicy{Attempts: &attempts}
+	}
 	switch w.rand.IntN(4) {
 	case 0:
 		group.Tasks[0].Config = map[string]any{"run": "7s", "exit": 1}

@@ -18,6 +18,8 @@ const (
 	steadyRun = 5 * time.Minute
 	// placementsAPlan bounds a plan; the rest follows in the next.
 	placementsAPlan = 64
+	// revisionsAPlan bounds those that go on in place.
+	revisionsAPlan = 256
 )
 
 // pass is one reconciliation of one job.
@@ -44,6 +46,8 @@ type pass struct {
 	// makes.
 	given uint64
 	made  []api.VolumeID
+	// revised is how many allocations this plan takes to the job's revision.
+	revised int
 	// theirs are passes that were made to learn what other jobs would get.
 	theirs map[string]*pass
 	// hypothetical: the pass is made to learn what the job would get, and
@@ -116,10 +120,14 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 		reason = "another allocation of the group has the node"
 	case !a.Terminal() && a.Desired == api.DesireRun:
 		reason = p.outdated(a, group)
-		if reason != "" && !p.mayExchange(a, group) {
+		if reason == "" {
+			p.revise(a)
 			return
 		}
-		if reason != "" && p.joins(a, group) {
+		if !p.mayExchange(a, group) {
+			return
+		}
+		if p.joins(a, group) {
 			return
 		}
 	case p.everywhere() && a.Terminal() && p.left(a):
@@ -129,6 +137,20 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 		return
 	}
 	p.plan.Add(&command.StopAllocation{ID: a.ID, Version: a.Version, Reason: reason})
+}
+
+// revise takes an allocation that goes on to the job's revision, if that says
+// something new for it. Nothing is missed meanwhile, so there are no turns.
+func (p *pass) revise(a *api.Allocation) {
+	if a.Revision == p.job.Revision || p.revised >= revisionsAPlan {
+		return
+	}
+	rev := p.v.Revision(p.job.UID, a.Revision)
+	if rev == nil || !fit.InPlace(&rev.Spec, &p.job.Spec, a.Group) {
+		return
+	}
+	p.revised++
+	p.plan.Add(&command.ReviseAllocation{ID: a.ID, Version: a.Version, Revision: p.job.Revision})
 }
 
 // everywhere reports whether the job runs on each node that fits.
