@@ -137,6 +137,9 @@ type Facts struct {
 	// Undone is the epoch of which the node says that nothing of those before it
 	// runs or is mounted any more.
 	Undone uint64 `json:"undone,omitempty"`
+	// Remains is what of the epochs before this one the node could not undo yet,
+	// and why.
+	Remains string `json:"remains,omitempty"`
 }
 
 // LeftVolume is a volume that a node had for an allocation which a restored
@@ -151,7 +154,7 @@ type LeftVolume struct {
 // Empty reports whether nothing is said.
 func (f *Facts) Empty() bool {
 	return f.Drivers == nil && len(f.Instances) == 0 && len(f.Allocations) == 0 &&
-		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0 && len(f.Left) == 0 && f.Undone == 0
+		len(f.Attachments) == 0 && len(f.Publications) == 0 && len(f.Operations) == 0 && f.Cleared == 0 && len(f.Left) == 0 && f.Undone == 0 && f.Remains == ""
 }
 
 // InstanceFact is how a plugin instance on the node is. Gone means that the

@@ -49,6 +49,8 @@ type NodeStatus struct {
 	// nothing of it runs or is mounted there any more. The node gets nothing new
 	// until it has.
 	Owes bool `json:"owes,omitempty"` // RegisterNode, FenceNode, ReportFacts
+	// Remains is what its agent could not undo yet of what it owes, and why.
+	Remains string `json:"remains,omitempty"` // ReportFacts
 	// Fence is why its last epoch was ended, until it owes nothing.
 	Fence *Evidence `json:"fence,omitempty"` // FenceNode, ReportFacts
 	// Drained is how its last drain ended.
@@ -60,6 +62,14 @@ func (n *Node) Takes() bool { return n.Status.State == NodeReady && !n.Status.Ow
 
 // Eligible reports whether new allocations may be placed on the node.
 func (n *Node) Eligible() bool { return n.Takes() && !n.Spec.Ineligible }
+
+// Places reports whether new allocations of a group may be placed on the node.
+// One that has to undo what it ran takes nothing but plugins without volumes of
+// their own: without them it may never be able to.
+func (n *Node) Places(g *TaskGroup) bool {
+	undoes := n.Status.State == NodeReady && n.Status.Owes && g.ServesPlugins() && len(g.Volumes) == 0
+	return (n.Takes() || undoes) && !n.Spec.Ineligible
+}
 
 // Condition is the node's state as people read it: ready, down, whether it is
 // fenced or has something to undo, and whether it gets allocations.

@@ -203,8 +203,9 @@ func (a *Agent) wire() (err error) {
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
 	}, a.executor, a.facts, a.log)
+	a.allocations.remains = a.remains(mounter)
 	if cfg.Runners != nil {
-		node := runner.Node{Memory: a.db, Facts: a.facts, Down: a.allocations.down}
+		node := runner.Node{Memory: a.db, Facts: a.facts, Down: a.allocations.isDown}
 		a.allocations.make = func(record localdb.Allocation) runner.Runner { return cfg.Runners(node, record) }
 	}
 	a.manager.Healthy(a.allocations.served)
@@ -283,6 +284,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, a.cfg.FingerprintWait)
 	a.manager.Settled(bounded)
 	cancel()
+	if a.node.ClusterID == "" {
+		a.clear(ctx)
+	}
 	return a.link.Run(ctx)
 }
 

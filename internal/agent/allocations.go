@@ -23,6 +23,7 @@ type operations interface {
 type facts interface {
 	SetCleared(generation uint64, left []api.LeftVolume)
 	SetUndone(epoch uint64)
+	SetRemains(what string)
 }
 
 // allocations is the runners of a node. It takes assignments, and keeps a
@@ -53,6 +54,11 @@ type allocations struct {
 	// the servers do not ask; epoch is the one for which they do.
 	undoing map[api.AllocID]bool
 	epoch   uint64
+	wanted  map[api.AllocID]bool // by the newest word of the servers
+	down    chan struct{}        // capacity 1: undoing is empty
+	// remains undoes what is found on the node of allocations that run no more,
+	// recorded or not; running reports which do.
+	remains func(ctx context.Context, running func(api.AllocID) bool) error
 }
 
 func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.Logger) *allocations {
@@ -60,8 +66,10 @@ func newAllocations(cfg allocrunner.Config, ops operations, f facts, log *slog.L
 		cfg: cfg, operations: ops, facts: f, log: log,
 		runners: map[api.AllocID]runner.Runner{}, resting: map[runner.Runner]bool{},
 		started: make(chan struct{}, 1), changed: make(chan struct{}),
+		wanted: map[api.AllocID]bool{}, down: make(chan struct{}, 1),
+		remains: func(context.Context, func(api.AllocID) bool) error { return nil },
 	}
-	s.cfg.Down = s.down
+	s.cfg.Down = s.isDown
 	s.make = func(record localdb.Allocation) runner.Runner { return allocrunner.New(s.cfg, record, s.log) }
 	return s
 }
@@ -153,6 +161,7 @@ func (s *allocations) Assign(a *api.Assignments) {
 		s.quiet = true
 	default:
 		s.quiet, s.clearing = false, nil
+		s.want(a, listed)
 		s.take(a, listed)
 		s.undo(a)
 	}
@@ -160,9 +169,9 @@ func (s *allocations) Assign(a *api.Assignments) {
 
 // undo sees to it that nothing is left of the epochs before this one, where
 // the servers ask for it: the node was fenced, or its memory lost. They have
-// given up all that it ran, so whatever is here ends; it goes down once more
-// even if it was down, which looks at the mount table again. The caller holds
-// mu.
+// given up all that it ran, so whatever they do not want ends; it goes down
+// once more even if it was down. When all is down, Run looks what is left. The
+// caller holds mu.
 func (s *allocations) undo(a *api.Assignments) {
 	if !a.Owes {
 		s.undoing = nil
@@ -176,27 +185,48 @@ func (s *allocations) undo(a *api.Assignments) {
 	}
 	s.undoing, s.epoch = map[api.AllocID]bool{}, a.Epoch
 	for id, r := range s.runners {
-		s.undoing[id] = true
-		s.tell(r, runner.Runner.Again)
+		if !s.wanted[id] {
+			s.undoing[id] = true
+			s.tell(r, runner.Runner.Again)
+		}
 	}
-	s.undone()
+	s.ended()
 }
 
-// down notes that nothing is left of an allocation.
-func (s *allocations) down(id api.AllocID) {
+// isDown notes that nothing is left of an allocation.
+func (s *allocations) isDown(id api.AllocID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.undoing[id] {
 		delete(s.undoing, id)
-		s.undone()
+		s.ended()
 	}
 }
 
-// undone says that nothing is left of the epochs before this one; the caller
+// ended has Run look what is left, if all is down that was to end; the caller
 // holds mu.
-func (s *allocations) undone() {
-	if s.undoing != nil && len(s.undoing) == 0 {
-		s.facts.SetUndone(s.epoch)
+func (s *allocations) ended() {
+	if s.undoing == nil || len(s.undoing) > 0 {
+		return
+	}
+	select {
+	case s.down <- struct{}{}:
+	default:
+	}
+}
+
+// want notes what of a node's allocations the servers want, which they never
+// do with one of an ended epoch; the caller holds mu.
+func (s *allocations) want(a *api.Assignments, listed map[api.AllocID]bool) {
+	for id := range s.wanted {
+		if !listed[id] {
+			delete(s.wanted, id)
+		}
+	}
+	for i := range a.Allocations {
+		if alloc := a.Allocations[i].Allocation; alloc != nil {
+			s.wanted[alloc.ID] = alloc.Desired == api.DesireRun && !alloc.Terminal()
+		}
 	}
 }
 
@@ -258,6 +288,7 @@ func (s *allocations) take(a *api.Assignments, listed map[api.AllocID]bool) {
 func (s *allocations) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+	running.Go(func() { s.settle(ctx) })
 	for {
 		for _, r := range s.pick() {
 			running.Go(func() { s.keep(ctx, r) })

@@ -28,6 +28,8 @@ type server struct {
 	heard    map[api.AllocID]api.AllocState
 	said     api.OperationFact
 	opened   api.Registration
+	undone   uint64
+	remains  string
 }
 
 func newServer() *server {
@@ -86,6 +88,10 @@ func (s *server) start(t *testing.T) (cl *client.Client, stop func()) {
 		}
 		for _, o := range rep.Facts.Operations {
 			s.said = o
+		}
+		s.undone = max(s.undone, rep.Facts.Undone)
+		if rep.Facts.Remains != "" {
+			s.remains = rep.Facts.Remains
 		}
 		s.mu.Unlock()
 		write(t, w, api.Reported{})
@@ -181,6 +187,27 @@ func (s *server) state(id api.AllocID) api.AllocState {
 	return s.heard[id]
 }
 
+// cleared is the epoch before which nothing is left, and what was said last to
+// be in the way.
+func (s *server) cleared() (undone uint64, remains string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.undone, s.remains
+}
+
+// fence ends the epoch of the node.
+func (s *server) fence() {
+	s.change(func(a *api.Assignments) {
+		a.Epoch, a.Owes, a.Fence = 2, true, &api.Evidence{Kind: api.EvidenceOperator, By: "ada", Epoch: 1}
+		for i := range a.Allocations {
+			lost := *a.Allocations[i].Allocation
+			lost.Status.State = api.AllocLost
+			a.Allocations[i].Allocation = &lost
+			s.changed[lost.ID] = a.Index
+		}
+	})
+}
+
 // outcome is what was said last of an operation.
 func (s *server) outcome() api.OperationFact {
 	s.mu.Lock()
@@ -259,6 +286,13 @@ func (d *tasks) Stop(_ context.Context, id, _ string, _ time.Duration) error {
 }
 
 func (*tasks) Destroy(context.Context, string) error { return nil }
+
+// stuckFor says whether a task can be stopped.
+func (d *tasks) stuckFor(id string, stuck bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stuck[id] = stuck
+}
 
 // counts are how many run, and how many were ever started.
 func (d *tasks) counts() (running, started int) {

@@ -87,6 +87,9 @@ func undoing(n *api.Node) string {
 	if !n.Status.Owes {
 		return ""
 	}
+	if n.Status.Remains != "" {
+		return "gets nothing new until nothing is left of what it ran before; what cannot be undone yet: " + n.Status.Remains
+	}
 	return "gets nothing new until its agent says that nothing is left of what it ran before"
 }
 

@@ -250,6 +250,17 @@ func MayHold(v state.View, node *api.Node) string {
 	return ""
 }
 
+// putRemains notes what a node could not undo yet of its earlier epochs.
+func putRemains(tx *state.Tx, id api.NodeID, what string) {
+	node := tx.Node(id)
+	if what == "" || !node.Status.Owes || node.Status.Remains == what {
+		return
+	}
+	next := *node
+	next.Status.Remains = what
+	tx.PutNode(&next)
+}
+
 // putUndone notes that nothing of a node's earlier epochs is left there.
 func putUndone(tx *state.Tx, id api.NodeID, epoch uint64) {
 	node := tx.Node(id)
@@ -257,7 +268,7 @@ func putUndone(tx *state.Tx, id api.NodeID, epoch uint64) {
 		return
 	}
 	next := *node
-	next.Status.Owes, next.Status.Fence = false, nil
+	next.Status.Owes, next.Status.Fence, next.Status.Remains = false, nil, ""
 	tx.PutNode(&next)
 	for pub := range tx.NodePublications(id, "") {
 		// A provider may have refused to detach what was still in use there.

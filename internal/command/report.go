@@ -86,6 +86,7 @@ func (c *ReportFacts) Apply(tx *state.Tx) error {
 		putAllocation(tx, r.NodeID, &r.Facts.Allocations[i])
 	}
 	putCleared(tx, r.NodeID, &r.Facts)
+	putRemains(tx, r.NodeID, r.Facts.Remains)
 	putUndone(tx, r.NodeID, r.Facts.Undone)
 	next := *id
 	next.Sequence = r.Sequence

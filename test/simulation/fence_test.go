@@ -2,6 +2,8 @@ package simulation_test
 
 import (
 	"context"
+	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/agent/localdb"
 	"github.com/berth-dev/berth/test/cluster"
 )
 
@@ -188,6 +191,80 @@ func TestPain5PartitionedNodeEndsWhatWasMovedWhenItIsBack(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that was fenced may know less than it has: its database was put back
+// to an older one. What it says is undone, is undone by the mount table.
+func TestFencedNodeUndoesWhatItHasNoRecordOf(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := running(t, 2)
+		defer c.Close()
+		n, old := holder(c)
+		id := old.NodeID
+		n.Cut()
+		silent(c, id)
+		n.Kill()
+		forget(t, n)
+		before := mountedBelow(t, n)
+		if len(before) == 0 {
+			t.Fatal("nothing is mounted on the node")
+		}
+		cluster.Must[api.NodeInfo](c)(c.Client.FenceNode(context.Background(), id, off))
+		n.Mend()
+		n.Start()
+		undone(c, id, 2)
+		// The volume may be mounted there for the next already, but not still.
+		for id, m := range mountedBelow(t, n) {
+			if _, was := before[id]; was {
+				t.Errorf("it is said to be undone, and is still mounted: %s", m)
+			}
+		}
+		c.AwaitJob("db", api.JobRunning, 2*time.Minute)
+		passedOver(c, old)
+	})
+}
+
+// forget takes all allocations and stagings out of a node's local database.
+func forget(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	db, err := localdb.Open(filepath.Join(n.Dir(), "agent.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	allocations, err := db.Allocations()
+	for _, a := range allocations {
+		// Its tasks end with it: what is not recorded is not run.
+		err = errors.Join(err, n.Machine().Tasks.Destroy(t.Context(), string(a.Assignment.ID)+"/t"), db.DeleteAllocation(a.Assignment.ID))
+	}
+	stagings, listed := db.Stagings()
+	err = errors.Join(err, listed)
+	for _, s := range stagings {
+		err = errors.Join(err, db.DeleteStaging(s.Namespace, s.VolumeID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mountedBelow is the paths in a node's data directory at which something is
+// mounted, by the mount's number, which is given once.
+func mountedBelow(t *testing.T, n *cluster.Node) map[int]string {
+	t.Helper()
+	rows, err := n.Machine().Table.Under(n.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[int]string{}
+	for _, m := range rows {
+		paths[m.ID] = m.Path
+	}
+	return paths
 }
 
 // A leader that dies, or that comes back as another, between any two of the

@@ -110,6 +110,12 @@ func (f *Facts) SetUndone(epoch uint64) {
 	f.set("undone", level{fact: epoch, add: func(r *api.Facts) { r.Undone = epoch }})
 }
 
+// SetRemains says what of the epochs before this one cannot be undone yet, and
+// why; empty if nothing is known to be left.
+func (f *Facts) SetRemains(what string) {
+	f.set("remains", level{fact: what, add: func(r *api.Facts) { r.Remains = what }})
+}
+
 // ForgetOperation forgets an attempt that is not assigned any more.
 func (f *Facts) ForgetOperation(id api.OperationID, attempt int) {
 	f.mu.Lock()

@@ -210,3 +210,44 @@ func TestKernel_CrashAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// A node whose epoch has ended lets go of all that it finds: what is recorded,
+// also for nobody, and mounts that no record is left of.
+func TestKernel_ClearLetsGoOfAllThatIsFound(t *testing.T) {
+	t.Parallel()
+	w := newKernelWorld(t, csitest.Options{Stage: true})
+	a := w.shared()
+	w.mount(a)
+	w.mount(user(a, "alloc-2", "data"))
+	alone := w.volume(wish{volume: "alone"})
+	alone.Attachment.Name = "alone"
+	w.mount(alone)
+	forgotten := filepath.Join(w.dir(), "mount", "forgotten")
+	makeDir(t, forgotten)
+	if err := unix.Mount("tmpfs", forgotten, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	over := filepath.Join(forgotten, "over")
+	makeDir(t, over)
+	if err := unix.Mount("tmpfs", over, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := os.Create(filepath.Join(w.mounter.TargetPath(&alone.Attachment), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.reopen()
+	if err := w.mounter.Clear(t.Context()); err == nil || !strings.Contains(err.Error(), "volume alone: NodeUnpublishVolume") {
+		t.Errorf("Clear of a node where a volume is in use: %v", err)
+	}
+	w.wantMounts(alone) // and nothing else
+	if err := busy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what is clear stays so
+		if err := w.mounter.Clear(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w.wantNothing()
+	}
+}

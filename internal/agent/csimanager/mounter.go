@@ -33,6 +33,7 @@ type Ledger interface {
 	Staging(ns api.NamespaceID, vol api.VolumeID) (*localdb.Staging, error)
 	PutStaging(s *localdb.Staging) error
 	DeleteStaging(ns api.NamespaceID, vol api.VolumeID) error
+	Stagings() ([]localdb.Staging, error)
 }
 
 // StagingFacts is where the mounter says what is staged.

@@ -138,6 +138,20 @@ func (l *ledger) Staging(ns api.NamespaceID, vol api.VolumeID) (*localdb.Staging
 	return &s, json.Unmarshal(b, &s)
 }
 
+func (l *ledger) Stagings() ([]localdb.Staging, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []localdb.Staging
+	for _, key := range slices.Sorted(maps.Keys(l.stagings)) {
+		var s localdb.Staging
+		if err := json.Unmarshal(l.stagings[key], &s); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
 func (l *ledger) PutStaging(s *localdb.Staging) error {
 	return l.write(func() error {
 		b, err := json.Marshal(s)

@@ -19,7 +19,7 @@ func (p *pass) fillNodes(group *api.TaskGroup) {
 			return
 		}
 		switch {
-		case !node.Eligible():
+		case !node.Places(group):
 			p.turnDown(group, node, away(node))
 			continue
 		case (a == nil || a.Terminal()) && p.lasting(node, group) != "":

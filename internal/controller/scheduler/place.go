@@ -193,7 +193,7 @@ func summary(reasons map[string]int) string {
 // rejects says why a node will not do, or "". Where all nodes may have the
 // same reason, the reason names no node.
 func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, serial uint64) string {
-	if !node.Eligible() {
+	if !node.Places(group) {
 		return away(node)
 	}
 	if reason := p.lasting(node, group); reason != "" {
@@ -269,7 +269,11 @@ func away(node *api.Node) string {
 		return fmt.Sprintf("node %s is not eligible", node.ID)
 	}
 	if node.Status.State == api.NodeReady && node.Status.Owes {
-		return fmt.Sprintf("node %s is still undoing what it ran before it was fenced or forgot it", node.ID)
+		reason := fmt.Sprintf("node %s is still undoing what it ran before it was fenced or forgot it", node.ID)
+		if node.Status.Remains != "" {
+			reason += " (" + node.Status.Remains + ")"
+		}
+		return reason
 	}
 	return fmt.Sprintf("node %s is %s", node.ID, node.Status.State)
 }
