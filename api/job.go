@@ -539,12 +539,9 @@ func (t *Task) validateMounts(p *Problems, task string, requests map[string]*Vol
 	seen := map[string]bool{}
 	for i, m := range t.VolumeMounts {
 		at := fmt.Sprintf("%s.volume_mount[%d]", task, i)
-		r := requests[m.Volume]
-		if r == nil {
+		if requests[m.Volume] == nil {
 			p.Addf(at+".volume", "add the volume to the group, or correct the name",
 				"names %q, and the group has no such volume", m.Volume)
-		} else if r.ReadOnly && !m.ReadOnly {
-			p.Addf(at+".read_only", "set read_only = true", "must be true: the group's volume %q is read_only", m.Volume)
 		}
 		p.destination(at+".destination", m.Destination)
 		if m.PropagationMode != "" {

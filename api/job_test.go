@@ -55,7 +55,7 @@ func TestJobSpecValidate(t *testing.T) {
 		"Whole":              {func(*api.JobSpec) {}, nil},
 		"Batch":              {func(s *api.JobSpec) { s.Type = api.JobBatch }, nil},
 		"CountZero":          {group(func(g *api.TaskGroup) { g.Count = 0 }), nil},
-		"ManyReaders":        {request(func(r *api.VolumeRequest) { r.AccessMode, r.ReadOnly = api.MultiNodeReaderOnly, true }), []string{k + `.volume_mount[0].read_only must be true: the group's volume "data" is read_only; set read_only = true`}},
+		"ManyReaders":        {request(func(r *api.VolumeRequest) { r.AccessMode, r.ReadOnly = api.MultiNodeReaderOnly, true }), nil},
 		"DestinationsBeside": {mounts("/data", "/data/sub", "/data-2", "/..data", "/a.b/"), nil},
 		"TypeMissing":        {func(s *api.JobSpec) { s.Type = "" }, []string{`type is ""; use one of service, batch, system, sysbatch`}},
 		"NoGroup":            {func(s *api.JobSpec) { s.Groups = nil }, []string{`group is missing; add group "name" { task "name" { ... } }`}},

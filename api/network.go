@@ -21,7 +21,8 @@ type Port struct {
 // Service is a name under which a group's allocations can be found.
 type Service struct {
 	Name string `json:"name"`
-	// Port is one of the group's ports, by its name.
+	// Port is one of the group's ports, by its name, or the number of one that the
+	// tasks listen on without asking; empty if the service has none.
 	Port string   `json:"port"`
 	Tags []string `json:"tags,omitempty"`
 }
@@ -93,14 +94,16 @@ func (g *TaskGroup) Resources() Resources {
 	return sum
 }
 
-// Port is the number of the allocation's port of that name, or 0.
+// Port is the number of the allocation's port of that name, the number that the
+// name itself is, or 0.
 func (a *Allocation) Port(name string) int {
 	for _, p := range a.Ports {
 		if p.Name == name {
 			return p.Number
 		}
 	}
-	return 0
+	n, _ := wholeNumber(name)
+	return n
 }
 
 // PortTo is the port that a task of the group listens on in a network of its
@@ -144,8 +147,13 @@ func (g *TaskGroup) validateNetwork(p *Problems, path string) {
 			p.Addf(at+".name", "rename one", "is %q, as that of another service of the group", s.Name)
 		}
 		seen[s.Name] = true
-		if !names[s.Port] {
+		n, number := wholeNumber(s.Port)
+		switch {
+		case s.Port == "" || names[s.Port]:
+		case !number:
 			p.Addf(at+".port", `add network { port "..." {} } to the group, or correct the name`, "is %q, and the group has no such port", s.Port)
+		case n < 1 || n > 65535:
+			p.Addf(at+".port", "give a number from 1 to 65535, or the name of one of the group's ports", "is %s", s.Port)
 		}
 		if slices.Contains(s.Tags, "") {
 			p.Add(at+".tags", "has an empty one", "remove it")

@@ -155,17 +155,86 @@ func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
 const whiteSpace = " \t\r\n"
 
 // strangeAction says what is wrong with what begins with {{, and how long it
-// is; 0 if it has no end.
+// is: up to its {{ end }}, if it has one. The length is 0 if it is never closed.
 func strangeAction(s string) (f TemplateFault, length int) {
-	end := strings.Index(s, "}}")
-	if end < 0 {
+	length = actionLength(s)
+	if length == 0 {
 		return TemplateFault{Message: `has "{{" without a closing "}}"`, Mend: `close it, or write {{ "{{" }} for the braces themselves`}, 0
 	}
-	length = end + len("}}")
-	return TemplateFault{
-		Message: "has " + short(s[:length]) + ", and of these Berth knows only {{ env \"NAME\" }}",
+	one, alone := s[:length], length
+	f = TemplateFault{
+		Message: "has " + short(one) + ", and of these Berth knows only {{ env \"NAME\" }}",
 		Mend:    `use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
-	}, length
+	}
+	if why, mend := foreignAction(one); why != "" {
+		f.Message, f.Mend = "has "+short(one)+", and Berth "+why, mend
+	}
+	for depth := 0; ; {
+		switch {
+		case opensBlock.MatchString(one):
+			depth++
+		case closesBlock.MatchString(one):
+			depth--
+		}
+		if depth <= 0 {
+			return f, length
+		}
+		next := strings.Index(s[length:], "{{")
+		if next < 0 {
+			return f, alone // without an end of its own
+		}
+		begin := length + next
+		n := actionLength(s[begin:])
+		if n == 0 {
+			return f, begin // which is a fault of its own
+		}
+		one, length = s[begin:begin+n], begin+n
+	}
+}
+
+// actionLength is how long the action is that s begins with, 0 if it is not
+// closed. What stands in quotes closes nothing.
+func actionLength(s string) int {
+	if m := anyAction.FindString(s); m != "" {
+		return len(m)
+	}
+	end := strings.Index(s, "}}")
+	if end < 0 {
+		return 0
+	}
+	return end + len("}}")
+}
+
+var (
+	anyAction   = regexp.MustCompile(`^\{\{(?:[^"` + "`" + `}]|` + quoted + `|\}[^}"` + "`" + `])*\}\}`)
+	opensBlock  = regexp.MustCompile(`^\{\{(?:-\s)?\s*(?:if|range|with|block|define)\b`)
+	closesBlock = regexp.MustCompile(`^\{\{(?:-\s)?\s*end\b`)
+)
+
+// What people's templates ask of Nomad, Consul and Vault.
+var (
+	ofVariables = regexp.MustCompile(`\bnomadVar\w*\b`)
+	ofVault     = regexp.MustCompile(`\b(?:secrets?|pkiCert)\s+["` + "`" + `]`)
+	ofConsul    = regexp.MustCompile(`\b(?:key|keyExists|keyOrDefault|ls|safeLs|tree|safeTree)\s+["` + "`" + `]`)
+	ofServices  = regexp.MustCompile(`\b(?:service|services|nomadService|nomadServices|node|nodes|connect|caRoots|caLeaf)\s*(?:["` + "`" + `]|-?\}\})`)
+)
+
+// foreignAction says why Berth cannot do what an action asks of those, and what
+// to do instead; "" if it asks nothing of them.
+func foreignAction(action string) (why, mend string) {
+	const inVariable = `declare variable "x" {}, write ${var.x} here, and give it with --var or --var-file`
+	switch {
+	case ofVariables.MatchString(action):
+		return "keeps no variables of Nomad", inVariable
+	case ofVault.MatchString(action):
+		return "does not talk to Vault", inVariable
+	case ofConsul.MatchString(action):
+		return "does not talk to Consul", inVariable
+	case ofServices.MatchString(action):
+		return "finds no services for a template", "write the addresses, or have the task ask /v1/service/NAME"
+	default:
+		return "", ""
+	}
 }
 
 // short is text for a message: one line, and little of it.

@@ -84,6 +84,9 @@ func (a *app) ports(al *api.AllocationInfo) {
 
 // endpoint is an address with its port, or the port alone.
 func endpoint(address string, port int) string {
+	if port == 0 {
+		return address
+	}
 	if address == "" {
 		return strconv.Itoa(port)
 	}

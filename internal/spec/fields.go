@@ -15,10 +15,11 @@ import (
 // The constructors of fields. Each takes the field's name, its line in the
 // reference, and where in a T its value goes.
 
-// text is a string.
+// text is a string. A number or a boolean stands for the string that it is
+// written as.
 func text[T any, S ~string](name, doc string, at func(*T) *S) field[T] {
 	return field[T]{name: name, kind: "string", doc: doc, read: func(d *decoder, path string, it item, into *T) {
-		if d.attribute(path, it, name+` = "..."`) && d.is(path, it.value, aString) {
+		if d.attribute(path, it, name+` = "..."`) && d.oneOf(path, it.value, "give a string", aString, aNumber, aBoolean) {
 			*at(into) = S(it.value.text)
 		}
 	}}
@@ -52,17 +53,30 @@ func choice[T any, S ~string](name, doc string, words []S, foreign []string, at 
 // flag is true or false.
 func flag[T any](name, doc string, at func(*T) *bool) field[T] {
 	f := field[T]{name: name, kind: "boolean", doc: doc, read: func(d *decoder, path string, it item, into *T) {
-		if d.attribute(path, it, name+" = true") && d.is(path, it.value, aBoolean) {
+		if d.attribute(path, it, name+" = true") && d.is(path, it.value.unquoted(aBoolean), aBoolean) {
 			*at(into) = it.value.text == "true"
 		}
 	}}
 	return f.standing("false")
 }
 
+// unquoted is a value in quotes as it would be without, if it then were of the
+// kind: HCL converts "true" and "8080", and people's files have them.
+func (v value) unquoted(want kind) value {
+	if v.kind != aString || v.filled != nil {
+		return v
+	}
+	_, err := strconv.ParseInt(v.text, 10, 64)
+	if want == aBoolean && (v.text == "true" || v.text == "false") || want == aNumber && err == nil {
+		v.kind = want
+	}
+	return v
+}
+
 // integer is a whole number.
 func integer[T any](name, doc string, at func(*T) *int) field[T] {
 	return field[T]{name: name, kind: "number", doc: doc, read: func(d *decoder, path string, it item, into *T) {
-		if !d.attribute(path, it, name+" = 1") || !d.is(path, it.value, aNumber) {
+		if !d.attribute(path, it, name+" = 1") || !d.is(path, it.value.unquoted(aNumber), aNumber) {
 			return
 		}
 		n, err := strconv.ParseInt(it.value.text, 10, 32)
@@ -135,7 +149,7 @@ func texts[T any](name, doc string, at func(*T) *[]string) field[T] {
 		}
 		values := make([]string, 0, len(it.value.list))
 		for i, v := range it.value.list {
-			if d.is(indexed(path, i), v, aString) {
+			if d.oneOf(indexed(path, i), v, "give a string", aString, aNumber, aBoolean) {
 				values = append(values, v.text)
 			}
 		}
@@ -166,16 +180,16 @@ func configMap[T any](name, doc string, at func(*T) *map[string]any) field[T] {
 		if it.block && !d.unlabelled(path, it) || !d.oneOf(path, it.value, "give a map: { key = value }", aMap) {
 			return
 		}
-		*at(into) = d.nested(path, it.value.items)
+		*at(into) = d.nested(path, it.value.items, join)
 	}}
 }
 
-// nested are the attributes and blocks of a map.
-func (d *decoder) nested(path string, items []item) map[string]any {
+// nested are the attributes and blocks of a map, whose names make paths as to says.
+func (d *decoder) nested(path string, items []item, to func(path, name string) string) map[string]any {
 	values, first := map[string]any{}, map[string]hcl.Range{}
 	blocks := map[string]int{}
 	for _, it := range items {
-		at := join(path, it.name)
+		at := to(path, it.name)
 		d.header(at, it)
 		earlier, again := first[it.name]
 		if !again {
@@ -193,7 +207,7 @@ func (d *decoder) nested(path string, items []item) map[string]any {
 			if n := blocks[it.name]; n > 0 {
 				at = indexed(at, n)
 			}
-			got := d.nested(at, it.value.items)
+			got := d.nested(at, it.value.items, to)
 			switch before := values[it.name].(type) {
 			case []any:
 				values[it.name] = append(before, got)
@@ -235,11 +249,7 @@ func (d *decoder) anything(path string, v value) any {
 		}
 		return values
 	case aMap:
-		values := map[string]any{}
-		for key, e := range d.entries(path, item{value: v}, keyed) {
-			values[key] = d.anything(keyed(path, key), e)
-		}
-		return values
+		return d.nested(path, v.items, keyed)
 	case aNull, aWord, unreadable, aReference:
 		d.fail(path, v.at, "is "+v.String(), "leave it out")
 	}

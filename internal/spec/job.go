@@ -67,6 +67,7 @@ var groupTable = &table[api.TaskGroup]{
 		{names: "shutdown_delay", why: "tasks are stopped at once"},
 		placement, wishes, integrations,
 	},
+	finish: olderPorts,
 }
 
 var requestTable = &table[api.VolumeRequest]{
@@ -137,6 +138,7 @@ var taskTable = &table[api.Task]{
 		{names: "update migrate reschedule", why: "they are the group's"},
 		placement, wishes, integrations,
 	},
+	finish: olderPortMap,
 }
 
 var mountTable = &table[api.VolumeMount]{
@@ -146,7 +148,7 @@ var mountTable = &table[api.VolumeMount]{
 			func(m *api.VolumeMount) *string { return &m.Volume }).required(`volume = "..."`),
 		place("destination", "The absolute path in the task. It may begin with ${NOMAD_TASK_DIR}, ${NOMAD_SECRETS_DIR} or ${NOMAD_ALLOC_DIR}, for /local, /secrets and /alloc.",
 			func(m *api.VolumeMount) *string { return &m.Destination }).required(`destination = "/data"`),
-		flag("read_only", "The task only reads the volume.",
+		flag("read_only", "The task only reads the volume. It does in any case if the group's volume is read_only.",
 			func(m *api.VolumeMount) *bool { return &m.ReadOnly }),
 		choice("propagation_mode", "Whether the task sees what the host mounts below the volume later, and the host what the task mounts.", api.PropagationModes(), nil,
 			func(m *api.VolumeMount) *api.PropagationMode { return &m.PropagationMode }).standing(string(api.PropagatePrivate)),
@@ -158,7 +160,10 @@ var mountTable = &table[api.VolumeMount]{
 
 // What Nomad has in jobs, groups and tasks alike.
 var (
-	placement    = foreign{names: "node_pool", why: "use constraint"}
+	placement    = foreign{names: "node_pool", why: "all nodes are in one", mend: `choose nodes with constraint, such as attribute = "${node.class}"`, unless: "all default"}
 	wishes       = foreign{names: "affinity", why: "it is a wish, and nodes are chosen by constraint, spread and load", harmless: true}
-	integrations = foreign{names: "consul vault connect", why: "Berth talks to neither Consul nor Vault: give a task its secrets in a template or a volume"}
+	integrations = foreign{
+		names: "consul vault connect", why: "Berth talks to neither Consul nor Vault",
+		mend: "remove it, and give a task its secrets in a template with ${var.NAME} and --var, or in a volume",
+	}
 )

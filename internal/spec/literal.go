@@ -2,7 +2,6 @@ package spec
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -257,7 +256,7 @@ func (p *parser) blame(first int, faults []fault) value {
 		at = last.Range
 		return fail("ends with a semicolon", "remove it; a new line ends a value")
 	case call && hclsyntax.ValidIdentifier(name):
-		return fail(fmt.Sprintf("calls the function %q, and Berth's files have no functions", clip(name)), "write the value itself")
+		return fail(explainCall(name))
 	case strings.HasPrefix(raw, "var.") || strings.HasPrefix(raw, "local."):
 		return fail("is "+clip(raw)+", and Berth's files do not calculate", "give the result as a variable")
 	case strings.HasPrefix(raw, "'") || strings.HasPrefix(raw, "`") || strings.HasPrefix(raw, "“"):

@@ -35,7 +35,8 @@ var serviceTable = &table[api.Service]{
 	doc: "A name under which the group's allocations can be found: `berth service status NAME`, and /v1/service/NAME.",
 	fields: []field[api.Service]{
 		text("name", "The service's name.", func(s *api.Service) *string { return &s.Name }).required(`name = "..."`),
-		text("port", "The name of one of the group's ports.", func(s *api.Service) *string { return &s.Port }).required(`port = "..."`),
+		text("port", "The name of one of the group's ports, or the number of a port that a task listens on with the node's network, and that nobody keeps free.",
+			func(s *api.Service) *string { return &s.Port }).standing("the service has an address only"),
 		texts("tags", "Words that come with the answer.", func(s *api.Service) *[]string { return &s.Tags }),
 		choice("provider", "Who tells others of the service.", []string{"berth", "nomad"}, []string{"consul"},
 			func(*api.Service) *string { return new(string) }).standing("berth"),
@@ -55,11 +56,11 @@ var resourcesTable = &table[api.Resources]{
 			func(r *api.Resources) *int { return &r.MemoryMB }),
 		integer("memory_max", "MiB that it may use at most. Above memory they may be missing when others use theirs.",
 			func(r *api.Resources) *int { return &r.MemoryMaxMB }),
+		olderNetwork,
 	},
 	foreign: []foreign{
 		{names: "cores", why: "processors are shared: say with cpu what the task can count on", harmless: true},
 		{names: "numa device secrets", why: "devices and file systems in memory are not assigned"},
-		{names: "network", why: "it belongs into the group"},
 		{names: "disk iops", why: "disk space is not counted", harmless: true},
 	},
 }

@@ -38,6 +38,12 @@ var constraintTable = &table[api.Constraint]{
 	foreign: []foreign{
 		{names: "regexp set_contains set_contains_any version semver", why: "use operator and value"},
 	},
+	// Nomad has it with a value, too.
+	finish: func(_ *decoder, _ string, _ item, c *api.Constraint) {
+		if c.Operator == api.DistinctHosts && c.Value == "true" {
+			c.Value = ""
+		}
+	},
 }
 
 var spreadTable = &table[api.Spread]{

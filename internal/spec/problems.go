@@ -56,6 +56,16 @@ func (p *problems) sorted() []api.Field {
 	})
 }
 
+// unless replaces all problems, if there are any, of a file that still is to be
+// filled in by another program: they follow from that.
+func (p *problems) unless(at hcl.Pos, unrendered bool) *problems {
+	if len(p.fields) > 0 && unrendered {
+		p.fields, p.more = nil, 0
+		p.add(hcl.Range{Start: at}, "", "has [[ ... ]], which Levant and Nomad Pack fill in, and Berth does not", "have them render the file, and give what comes out")
+	}
+	return p
+}
+
 // err is nil, or all of the problems.
 func (p *problems) err() error {
 	if len(p.fields) == 0 {
@@ -82,6 +92,7 @@ type decoder struct {
 	broken map[string]bool
 	// hoist is where a task's services go.
 	hoist *hoist
+	ports hoistedPorts
 	// older is the capability that a volume has in the form before blocks.
 	older *api.Capability
 }

@@ -57,7 +57,8 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 		"job.group", "job.group.constraint", "job.group.spread", "job.group.spread.target", "job.group.update", "job.group.migrate", "job.group.reschedule",
 		"job.group.network", "job.group.network.port", "job.group.service",
 		"job.group.volume", "job.group.volume.mount_options", "job.group.restart",
-		"job.group.task", "job.group.task.constraint", "job.group.task.resources", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service", "job.group.task.csi_plugin", "variable",
+		"job.group.task", "job.group.task.constraint", "job.group.task.resources",
+		"job.group.task.resources.network", "job.group.task.resources.network.port", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service", "job.group.task.csi_plugin", "variable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want and got differ (-want +got):\n%s", diff)

@@ -223,7 +223,7 @@ func (r *resolver) lookup(ref hcl.Traversal, at hcl.Range) value {
 	for i, step := range ref[2:] {
 		inner, ok := got.step(step)
 		if !ok && !got.silent {
-			return blame("is "+clip(written(ref))+", and "+clip(written(ref[:i+2]))+" is "+got.String()+" without it", "correct the name")
+			return blame("is "+clip(written(ref))+", and "+clip(written(ref[:i+2]))+" is "+got.String()+" without it", "correct the name, or give it a value")
 		}
 		got = inner
 	}

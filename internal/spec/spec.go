@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -54,7 +55,7 @@ func (in *Inputs) Parse(filename string, src []byte) (*File, error) {
 	d := &decoder{problems: p, warnings: warnings}
 	if len(p.fields) > 0 {
 		d.object("").below("", value{items: s.items}) // for the faults
-		return nil, p.err()
+		return nil, p.unless(unrendered(s.text)).err()
 	}
 	var c contents
 	if rows := s.rows(); rows != nil {
@@ -65,7 +66,7 @@ func (in *Inputs) Parse(filename string, src []byte) (*File, error) {
 	if len(p.fields) == 0 && len(c.file.Volumes)+len(c.file.Jobs) == 0 {
 		d.object("").nothing(hcl.Range{Start: hcl.InitialPos}) // such as {"job": {}}
 	}
-	if err := p.err(); err != nil {
+	if err := p.unless(unrendered(s.text)).err(); err != nil {
 		return nil, err
 	}
 	c.file.Warnings = warnings.sorted()
@@ -133,6 +134,20 @@ func read(p *problems, src []byte) source {
 		in.items = bodies(p, templates(v))
 	}
 	return in
+}
+
+// templating matches what programs replace that make job files.
+var templating = regexp.MustCompile(`\[\[-?\s*(?:\.[A-Za-z_]|\$\w|(?:var|my|template|if|range|with|else|end|env|include|fileContents|consulKey|timeNow)\b)`)
+
+// unrendered finds the first of it in a file.
+func unrendered(src []byte) (at hcl.Pos, found bool) {
+	m := templating.FindIndex(src)
+	if m == nil {
+		return at, false
+	}
+	before := src[:m[0]]
+	line := bytes.LastIndexByte(before, '\n') + 1
+	return hcl.Pos{Line: 1 + bytes.Count(before, []byte("\n")), Column: 1 + utf8.RuneCount(before[line:])}, true
 }
 
 // bodies are the items of a JSON file: those of its object, or of all objects

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ type table[T any] struct {
 	foreign []foreign
 	// initial is the T before any field is read: the defaults.
 	initial T
+	// finish looks at a T whose fields have all been read.
+	finish func(d *decoder, path string, block item, into *T)
 }
 
 // The kinds of value that blocks and maps are, in the words of the reference.
@@ -95,8 +98,17 @@ func (f field[T]) warns(word, why, mend string) field[T] {
 type foreign struct {
 	names string // separated by spaces
 	why   string
+	// mend is what to do, if it is more than to remove it.
+	mend string
 	// harmless: leaving it out changes nothing here, so that a warning is enough.
 	harmless bool
+	// unless are values, separated by spaces, with which it is harmless.
+	unless string
+}
+
+// changesNothing reports whether the item may be left out.
+func (f *foreign) changesNothing(it item) bool {
+	return f.harmless || it.value.kind == aString && slices.Contains(strings.Fields(f.unless), it.value.text)
 }
 
 // read turns a block into a T. Whatever is wrong is reported, and the rest read.
@@ -127,6 +139,9 @@ func (t *table[T]) read(d *decoder, path string, block item) T {
 			d.fail(join(path, f.name), block.at, "is missing", "add "+f.need)
 		}
 	}
+	if t.finish != nil {
+		t.finish(d, path, block, &into)
+	}
 	return into
 }
 
@@ -154,10 +169,10 @@ func (t *table[T]) stranger(d *decoder, path string, it item) (meant string) {
 		if !slices.Contains(strings.Fields(f.names), it.name) {
 			continue
 		}
-		if f.harmless {
+		if f.changesNothing(it) {
 			d.warnings.add(it.at, path, "is known from Nomad and changes nothing here: "+f.why, "remove it")
 		} else {
-			d.problems.add(it.at, path, "is known from Nomad; Berth does not support it yet: "+f.why, "remove it")
+			d.problems.add(it.at, path, "is known from Nomad; Berth does not support it yet: "+f.why, cmp.Or(f.mend, "remove it"))
 		}
 		return ""
 	}

@@ -119,9 +119,22 @@ func explainInterpolation(content string) (message, mend string) {
 		return "has ${" + content + "}, and Berth's files do not calculate", "give the result as a variable"
 	}
 	if name, _, call := strings.Cut(content, "("); call {
-		return fmt.Sprintf("calls the function %q, and Berth's files have no functions", name), "write the value itself"
+		return explainCall(name)
 	}
-	return "has ${" + content + "}, and only ${NAME} is filled in, NAME being an environment variable of the task", mend
+	message = "has ${" + content + "}, and only ${NAME} is filled in, NAME being an environment variable of the task"
+	if hclsyntax.ValidIdentifier(content) {
+		mend = fmt.Sprintf("declare variable %q {} and write ${var.%s}, or ", content, content) + mend
+	}
+	return message, mend
+}
+
+// explainCall is about the call of a function.
+func explainCall(name string) (message, mend string) {
+	mend = "write the value itself, or give it with a variable"
+	if strings.HasPrefix(name, "file") {
+		mend = `declare a variable for what the file holds, and give it with --var x="$(cat FILE)"`
+	}
+	return fmt.Sprintf("calls the function %q, and Berth's files have no functions", clip(name)), mend
 }
 
 func explainDirective(content string) (message, mend string) {

@@ -55,7 +55,7 @@ func TestTemplateThatCannotBeRenderedIsFatal(t *testing.T) {
 	}{
 		"UnknownVariable": {api.Template{Data: `{{ env "PGPORT" }}`}, `task pg: render template local/x: it has {{ env "PGPORT" }}, and the task has no variable PGPORT`},
 		"NomadsVariable":  {api.Template{Data: `{{ env "NOMAD_NODE_NAME" }}`}, `has no variable NOMAD_NODE_NAME; here it is BERTH_NODE_NAME`},
-		"UnknownAction":   {api.Template{Data: `{{ key "x" }}`}, `it has {{ key "x" }}, and of these Berth knows only`},
+		"UnknownAction":   {api.Template{Data: `{{ key "x" }}`}, `it has {{ key "x" }}, and Berth does not talk to Consul`},
 		"NoAssignment":    {api.Template{Data: "A=1\n\nB 2", Env: true}, "line 3 is not NAME=value"},
 		"BadName":         {api.Template{Data: "A-B=1", Env: true}, "line 1 is not NAME=value"},
 		"OpenQuote":       {api.Template{Data: "A=1\nB=\"x", Env: true}, "line 2: the value of B has quotes that cannot be read"},
