@@ -58,7 +58,10 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 		return conflict("group %s of job %s has one allocation for each place", c.Group, c.JobID)
 	}
 	node := tx.Node(c.NodeID)
-	if node == nil || !node.Places(group) || node.Status.Epoch != c.NodeEpoch {
+	if node == nil || node.Status.Epoch != c.NodeEpoch {
+		return conflict("node %s has changed", c.NodeID)
+	}
+	if !node.Places(group) && !(job.Spec.Type.Everywhere() && Needed(tx.View, node, group)) {
 		return conflict("node %s has changed", c.NodeID)
 	}
 	replaced, err := c.predecessor(tx, job.Spec.Type.Everywhere())

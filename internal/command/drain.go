@@ -197,6 +197,40 @@ func Undrained(v state.View, node *api.Node) (left Left) {
 	return left
 }
 
+// Needed reports whether volumes on an ineligible node need a group's plugin
+// there: nothing else can unmount them, so that one may be started anew. It
+// ends with the last of them, as does a plugin's stay on a drained node. One
+// that undoes what it ran and is not drained needs the plugin too.
+func Needed(v state.View, node *api.Node, group *api.TaskGroup) bool {
+	if node.Status.State != api.NodeReady || len(group.Volumes) > 0 {
+		return false
+	}
+	for i := range group.Tasks {
+		p := group.Tasks[i].CSIPlugin
+		if p == nil || p.Type == api.InstanceController || HostServes(v, node.ID, p.ID) {
+			continue
+		}
+		if node.Status.Owes && node.Spec.Drain == nil {
+			return true
+		}
+		for range v.NodePublications(node.ID, p.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// HostServes reports whether a plugin serves the node's volumes without any
+// allocation, as one that the host runs.
+func HostServes(v state.View, node api.NodeID, plugin api.PluginID) bool {
+	for i := range v.NodePlugin(node, plugin) {
+		if i.AllocID == "" && i.ServesNode() && i.Healthy {
+			return true
+		}
+	}
+	return false
+}
+
 // StaysDrained reports whether an allocation stays on a node that is drained.
 func StaysDrained(v state.View, node *api.Node, a *api.Allocation) bool {
 	if node.Spec.Drain == nil || !node.Spec.Drain.IgnoreSystem {

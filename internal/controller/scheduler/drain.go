@@ -148,7 +148,7 @@ func (p *pass) served(a *api.Allocation, node *api.Node, plugins []api.PluginID)
 		return reason
 	}
 	for _, plugin := range plugins {
-		if p.anotherServes(a, plugin) {
+		if command.HostServes(p.v, a.NodeID, plugin) {
 			continue
 		}
 		for pub := range p.v.NodePublications(node.ID, plugin) {
@@ -156,17 +156,6 @@ func (p *pass) served(a *api.Allocation, node *api.Node, plugins []api.PluginID)
 		}
 	}
 	return ""
-}
-
-// anotherServes reports whether a plugin goes on on the node without the
-// allocation, as one that the host runs.
-func (p *pass) anotherServes(a *api.Allocation, plugin api.PluginID) bool {
-	for i := range p.v.NodePlugin(a.NodeID, plugin) {
-		if i.AllocID == "" && i.ServesNode() && i.Healthy {
-			return true
-		}
-	}
-	return false
 }
 
 // migration is how far a group is in leaving nodes.

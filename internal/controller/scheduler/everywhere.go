@@ -1,6 +1,9 @@
 package scheduler
 
-import "github.com/berth-dev/berth/api"
+import (
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/command"
+)
 
 // fillNodes places what is missing of a group that has an allocation on every
 // node that fits. Nodes that never will are passed over; what keeps the others
@@ -19,7 +22,7 @@ func (p *pass) fillNodes(group *api.TaskGroup) {
 			return
 		}
 		switch {
-		case !node.Places(group):
+		case !p.takes(node, group):
 			p.turnDown(group, node, away(node))
 			continue
 		case (a == nil || a.Terminal()) && p.lasting(node, group) != "":
@@ -35,6 +38,23 @@ func (p *pass) fillNodes(group *api.TaskGroup) {
 		taken[free] = true
 		p.fillSlot(place{group: group, index: free, node: node}, nil)
 	}
+}
+
+// takes reports whether a node gets the group's new allocations. An ineligible
+// one gets the plugin that its volumes need to be unmounted.
+func (p *pass) takes(node *api.Node, group *api.TaskGroup) bool {
+	return node.Places(group) || p.everywhere() && command.Needed(p.v, node, group)
+}
+
+// spared reports whether nothing can follow an allocation on its node, which
+// gets nothing new: an outdated one goes on until the node is eligible again,
+// and nobody waits for one that has left.
+func (p *pass) spared(a *api.Allocation, group *api.TaskGroup) bool {
+	if !p.everywhere() || p.excluded(a, group) != "" || leaves(a) && p.current(a) {
+		return false
+	}
+	node := p.nodes().node(a.NodeID)
+	return node != nil && node.Takes() && !p.takes(node, group)
 }
 
 // seat is a group's place on a node.

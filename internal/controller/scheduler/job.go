@@ -46,6 +46,8 @@ type pass struct {
 	// makes.
 	given uint64
 	made  []api.VolumeID
+	// sparing is how many outdated allocations go on where nothing can follow them.
+	sparing int
 	// revised is how many allocations this plan takes to the job's revision.
 	revised int
 	// theirs are passes that were made to learn what other jobs would get.
@@ -99,7 +101,7 @@ func (p *pass) reconcile() {
 			p.fill(&job.Spec.Groups[i])
 		}
 	}
-	if len(p.plan.Commands) == 0 && len(p.plan.Waits) == 0 && !job.Status.Settled {
+	if len(p.plan.Commands) == 0 && len(p.plan.Waits) == p.sparing && !job.Status.Settled {
 		p.plan.Add(&command.SettleJob{Namespace: job.Namespace, ID: job.ID, Version: job.Version})
 	}
 }
@@ -122,6 +124,12 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 		reason = p.outdated(a, group)
 		if reason == "" {
 			p.revise(a)
+			return
+		}
+		if p.spared(a, group) {
+			p.plan.Wait(p.slot(place{group: group, index: a.Index}), fmt.Sprintf("runs revision %d: %s", a.Revision, away(p.nodes().node(a.NodeID))),
+				p.job.Status.Applied, time.Time{})
+			p.sparing++
 			return
 		}
 		if !p.mayExchange(a, group) {

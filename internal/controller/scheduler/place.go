@@ -193,7 +193,7 @@ func summary(reasons map[string]int) string {
 // rejects says why a node will not do, or "". Where all nodes may have the
 // same reason, the reason names no node.
 func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, serial uint64) string {
-	if !node.Places(group) {
+	if !p.takes(node, group) {
 		return away(node)
 	}
 	if reason := p.lasting(node, group); reason != "" {

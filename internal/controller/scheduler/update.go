@@ -33,7 +33,7 @@ func (p *pass) update(group *api.TaskGroup) *update {
 	u := &update{rules: p.job.Spec.UpdateOf(group)}
 	u.room = u.rules.MaxParallel
 	for _, a := range p.live {
-		if a.Group == group.Name {
+		if a.Group == group.Name && !p.spared(a, group) {
 			p.look(u, a)
 		}
 	}
@@ -152,6 +152,8 @@ func (p *pass) examine(at place, a *api.Allocation) bool {
 	began, next := p.job.Status.Applied, time.Time{}
 	switch {
 	case a == nil:
+	case p.spared(a, at.group):
+		return true
 	case p.current(a):
 		ok, when := fit.Healthy(a, rules, p.now)
 		if ok {
