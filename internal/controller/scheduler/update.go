@@ -65,7 +65,7 @@ func (p *pass) look(u *update, a *api.Allocation) {
 	if !at.IsZero() && (u.next.IsZero() || at.Before(u.next)) {
 		u.next = at
 	}
-	if due := since(a).Add(time.Duration(u.rules.HealthyDeadline)); !p.now.Before(due) {
+	if due := began(a).Add(time.Duration(u.rules.HealthyDeadline)); !p.now.Before(due) {
 		u.stuck = a
 	}
 }
@@ -76,6 +76,17 @@ func since(a *api.Allocation) time.Time {
 		return a.CreateTime
 	}
 	return a.Failing
+}
+
+// began is since when a place has been tried that has no healthy allocation. For
+// one that was told to stop, was lost, or ended after it had run, that is its
+// end: it was no failure to get healthy.
+func began(a *api.Allocation) time.Time {
+	ran := a.Failing.IsZero() || a.Status.State == api.AllocLost || a.ModifyTime.Sub(a.CreateTime) >= steadyRun
+	if t := since(a); a.Desired != api.DesireStop && (!a.Terminal() || !ran) || t.After(a.ModifyTime) {
+		return t
+	}
+	return a.ModifyTime
 }
 
 // mayExchange reports whether an outdated allocation may be stopped now. One
@@ -149,7 +160,7 @@ func (p *pass) places(group *api.TaskGroup) func(func(place, *api.Allocation) bo
 // update has failed.
 func (p *pass) examine(at place, a *api.Allocation) bool {
 	rules := p.job.Spec.UpdateOf(at.group)
-	began, next := p.job.Status.Applied, time.Time{}
+	since, next := p.job.Status.Applied, time.Time{}
 	switch {
 	case a == nil:
 	case p.spared(a, at.group):
@@ -159,19 +170,19 @@ func (p *pass) examine(at place, a *api.Allocation) bool {
 		if ok {
 			return true
 		}
-		began, next = since(a), when
+		since, next = began(a), when
 	case a.Terminal() || a.Desired == api.DesireStop:
-		began = a.ModifyTime
+		since = a.ModifyTime
 	default:
 		return false // its turn has not come
 	}
-	due := began.Add(time.Duration(rules.HealthyDeadline))
+	due := since.Add(time.Duration(rules.HealthyDeadline))
 	if p.now.Before(due) {
 		p.wake(next)
 		p.wake(due)
 		return false
 	}
-	p.failed(at, a, rules, began)
+	p.failed(at, a, rules, since)
 	return false
 }
 
