@@ -85,7 +85,7 @@ func (p *pass) stays(a *api.Allocation, node *api.Node) pause {
 	}
 	switch {
 	case drain.Over(p.now):
-		return pause{}
+		return pause{reason: p.controls(a, node)}
 	case !node.Takes():
 		return pause{reason: away(node) + ": nobody knows how it is there"}
 	case p.job.Spec.Type.Ends() && drain.Deadline.IsZero():
@@ -108,8 +108,11 @@ const (
 )
 
 // rankOf is that of any allocation on a node that is drained.
-func (p *pass) rankOf(a *api.Allocation) rank {
+func (p *pass) rankOf(a *api.Allocation, node *api.Node) rank {
 	if len(p.serves(a)) > 0 {
+		return server
+	}
+	if node.Spec.Drain.Over(p.now) && p.controls(a, node) != "" {
 		return server
 	}
 	if job := p.v.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID && job.Spec.Type == api.JobSystem {
@@ -122,7 +125,7 @@ func (p *pass) rankOf(a *api.Allocation) rank {
 // before another, or "".
 func (p *pass) behind(a *api.Allocation, node *api.Node, last rank) string {
 	for other := range p.v.NodeAllocations(node.ID) {
-		if other.ID == a.ID || other.Terminal() || command.StaysDrained(p.v, node, other) || p.rankOf(other) > last {
+		if other.ID == a.ID || other.Terminal() || command.StaysDrained(p.v, node, other) || p.rankOf(other, node) > last {
 			continue
 		}
 		return fmt.Sprintf("it leaves when allocation %s %s has ended", other.ID.Short(), other.Name())
@@ -156,6 +159,41 @@ func (p *pass) served(a *api.Allocation, node *api.Node, plugins []api.PluginID)
 		}
 	}
 	return ""
+}
+
+// controls says why a controller is still needed past the deadline, or "": no
+// other could detach what is on the node. Before the deadline it moves.
+func (p *pass) controls(a *api.Allocation, node *api.Node) string {
+	for i := range p.v.NodeInstances(a.NodeID) {
+		if i.AllocID != a.ID || !i.ServesController() || !i.Healthy || p.anotherControls(a, i.PluginID) {
+			continue
+		}
+		for pub := range p.v.NodePublications(node.ID, i.PluginID) {
+			if pub.MayBeAttached() {
+				return fmt.Sprintf("it is the only controller of plugin %s that is healthy, and volume %s is not detached from the node yet", i.PluginID, pub.VolumeID)
+			}
+		}
+	}
+	return ""
+}
+
+// anotherControls reports whether a plugin has a controller that goes on without
+// the allocation. One that may be stopped in the same moment does not count.
+func (p *pass) anotherControls(a *api.Allocation, plugin api.PluginID) bool {
+	for i := range p.v.Instances(plugin) {
+		node := p.v.Node(i.NodeID)
+		if !i.ServesController() || !i.Healthy || node == nil || node.Status.State != api.NodeReady {
+			continue
+		}
+		if i.AllocID == "" {
+			return true
+		}
+		other := p.v.Allocation(i.AllocID)
+		if i.AllocID != a.ID && other != nil && leaves(other) && (node.Spec.Drain == nil || !node.Spec.Drain.Over(p.now)) {
+			return true
+		}
+	}
+	return false
 }
 
 // migration is how far a group is in leaving nodes.
