@@ -19,6 +19,17 @@ func (p *pass) joins(a *api.Allocation, group *api.TaskGroup) bool {
 	if p.job.Spec.Type.Ends() || a.Status.State != api.AllocRunning || !fit.Beside(group) || p.excluded(a, group) != "" {
 		return false
 	}
+	if p.joined == nil {
+		p.joined = map[api.AllocID]bool{}
+	}
+	p.joined[a.ID] = p.hasRoomBeside(a, group)
+	return p.joined[a.ID]
+}
+
+// hasRoomBeside reports whether some node, or that of a job that runs on all of
+// them, takes the newer allocation as well.
+func (p *pass) hasRoomBeside(a *api.Allocation, group *api.TaskGroup) bool {
+	p.joined[a.ID] = true
 	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	node := p.nodes().node(a.NodeID)
 	if p.everywhere() && (node == nil || p.rejects(node, group, nil, serial) != "") {
@@ -33,10 +44,6 @@ func (p *pass) joins(a *api.Allocation, group *api.TaskGroup) bool {
 			return false
 		}
 	}
-	if p.joined == nil {
-		p.joined = map[api.AllocID]bool{}
-	}
-	p.joined[a.ID] = true
 	return true
 }
 

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -21,6 +22,32 @@ func (p *pass) others(yield func(placement) bool) {
 	for _, o := range p.placed {
 		if !yield(o) {
 			return
+		}
+	}
+}
+
+// present are the others as one on a node would see them: with those that run
+// until a newer one is healthy. Where each node has one, the two count as one.
+func (p *pass) present(seen *api.Node) iter.Seq[placement] {
+	exchanged := func(a *api.Allocation) bool {
+		return p.everywhere() && p.joined[a.ID] && (a.NodeID == seen.ID || slices.Contains(p.placed, placement{a.Group, a.Index, a.NodeID}))
+	}
+	return func(yield func(placement) bool) {
+		for _, a := range p.live {
+			if !a.Terminal() && !p.moving[a.ID] && !exchanged(a) && !yield(placement{a.Group, a.Index, a.NodeID}) {
+				return
+			}
+		}
+		for _, o := range p.placed {
+			if !yield(o) {
+				return
+			}
+		}
+		for _, a := range p.outgoing {
+			replaced := p.everywhere() && p.after(a) != nil
+			if !a.Terminal() && !p.moving[a.ID] && !replaced && !yield(placement{a.Group, a.Index, a.NodeID}) {
+				return
+			}
 		}
 	}
 }
@@ -50,7 +77,7 @@ func (p *pass) distinct(c api.Constraint, node *api.Node, group string) string {
 	}
 	switch c.Operator {
 	case api.DistinctHosts:
-		if p.count(group, func(other *api.Node) bool { return other.ID == node.ID }) > 0 {
+		if p.count(group, node, func(other *api.Node) bool { return other.ID == node.ID }) > 0 {
 			return fmt.Sprintf("constraint %s: the node has an allocation of the %s", c, what)
 		}
 	case api.DistinctProperty:
@@ -58,7 +85,7 @@ func (p *pass) distinct(c api.Constraint, node *api.Node, group string) string {
 			limit = n
 		}
 		value, _ := node.Lookup(c.Attribute)
-		n := p.count(group, func(other *api.Node) bool {
+		n := p.count(group, node, func(other *api.Node) bool {
 			v, there := other.Lookup(c.Attribute)
 			return there && v == value
 		})
@@ -71,10 +98,11 @@ func (p *pass) distinct(c api.Constraint, node *api.Node, group string) string {
 	return ""
 }
 
-// count is how many allocations of a group, or of the job, are on such nodes.
-func (p *pass) count(group string, like func(*api.Node) bool) int {
+// count is how many allocations of a group, or of the job, are on such nodes, as
+// one on a node would see them.
+func (p *pass) count(group string, seen *api.Node, like func(*api.Node) bool) int {
 	n := 0
-	for o := range p.others {
+	for o := range p.present(seen) {
 		if node := p.nodes().node(o.node); node != nil && (group == "" || o.group == group) && like(node) {
 			n++
 		}
