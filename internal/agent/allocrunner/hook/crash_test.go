@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,9 @@ type machine struct {
 	t *testing.T
 	// ends says how a run of a task ends, a second after its start; nil if it
 	// runs on until it is stopped.
-	ends    func(task string, run int) *driver.Status
+	ends func(task string, run int) *driver.Status
+	// stopped is how a run ends that is stopped.
+	stopped driver.Status
 	mu      sync.Mutex // guards below
 	record  *localdb.Allocation
 	runs    map[string]driver.Status
@@ -90,7 +93,7 @@ func short(id string) string { return strings.TrimPrefix(id, string(allocID)+"/"
 
 func (l *mortal) Stop(_ context.Context, id, _ string, _ time.Duration) error {
 	return l.step("stop "+short(id), func() error {
-		l.m.end(id, driver.Status{Signal: 2})
+		l.m.end(id, l.m.stopped)
 		return nil
 	})
 }
@@ -185,6 +188,10 @@ type story struct {
 	ends       func(task string, run int) *driver.Status
 	// wishes are what the servers want from some time on.
 	wishes map[time.Duration]func(*api.Allocation)
+	// before are hooks before that of tasks.
+	before []allocrunner.Hook
+	// stopped is how a run ends that is stopped; nil is by the signal.
+	stopped *driver.Status
 	// starts are all starts of tasks, in order, and end how it ended.
 	starts string
 	state  api.AllocState
@@ -195,7 +202,10 @@ type story struct {
 // moments, and reports whether each of the kills happened.
 func (st story) tell(t *testing.T, kills ...int) (all bool) {
 	t.Helper()
-	m := &machine{t: t, ends: st.ends, runs: map[string]driver.Status{}, over: map[string]chan struct{}{}}
+	m := &machine{t: t, ends: st.ends, stopped: driver.Status{Signal: 2}, runs: map[string]driver.Status{}, over: map[string]chan struct{}{}}
+	if st.stopped != nil {
+		m.stopped = *st.stopped
+	}
 	wanted := st.assignment()
 	var runner *allocrunner.Runner
 	var timers []*time.Timer
@@ -228,7 +238,7 @@ func (st story) tell(t *testing.T, kills ...int) (all bool) {
 		}
 		node := func() *api.Node { return &api.Node{ID: "db-1-9f31c2aa", Name: "db-1"} }
 		runner = allocrunner.New(allocrunner.Config{
-			Dir: "/alloc", Hooks: []allocrunner.Hook{hook.NewTasks(map[string]driver.Driver{"fake": life}, node)},
+			Dir: "/alloc", Hooks: append(slices.Clip(st.before), hook.NewTasks(map[string]driver.Driver{"fake": life}, node)),
 			Memory: life, Facts: life, Remove: life.remove,
 		}, record, slog.New(slog.DiscardHandler))
 		runner.Update(wanted)
@@ -261,6 +271,18 @@ func (st story) tell(t *testing.T, kills ...int) (all bool) {
 		t.Fatalf("killed in %v: %s", kills, strings.Join(m.journal, ", "))
 	}
 	return died == len(kills)
+}
+
+// useless finds the first run of a task to be of no use, each time that it looks.
+type useless struct{}
+
+func (useless) Name() string                                  { return "useless" }
+func (useless) Down(context.Context, *allocrunner.Step) error { return nil }
+func (useless) Up(_ context.Context, s *allocrunner.Step) error {
+	if is := s.Tasks()["pg"]; is.State == api.TaskRunning && is.Restarts == 0 {
+		s.SetFailing("pg", 0, "it is of no use")
+	}
+	return nil
 }
 
 func exits(code int) *driver.Status { return &driver.Status{ExitCode: code} }
@@ -416,6 +438,25 @@ func stories() map[string]story {
 				return exits(0)
 			},
 			starts: "follower, pg", state: api.AllocComplete,
+		},
+		// Its command takes the stop for a wish, and exits with 0.
+		"OfNoUse": {
+			assignment: policy(api.JobBatch, api.RestartFail, 1),
+			ends: func(_ string, run int) *driver.Status {
+				if run == 0 {
+					return nil
+				}
+				return exits(0)
+			},
+			before: []allocrunner.Hook{useless{}}, stopped: exits(0),
+			starts: "pg, pg/1", state: api.AllocComplete,
+			check: func(t *testing.T, s api.AllocStatus) {
+				t.Helper()
+				restarts(1)(t, s)
+				if got := s.Tasks["pg"]; got.Last.Reason != "it is of no use" || got.Reason != "" {
+					t.Errorf("the task is %+v", got)
+				}
+			},
 		},
 		"StoppedWhileItWaits": {
 			assignment: policy(api.JobService, api.RestartFail, 1),

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -68,6 +69,9 @@ func seen(was api.TaskStatus, s driver.Status, dir string) api.TaskStatus {
 	}
 	if s.State == driver.StateEnded {
 		t.State = api.TaskEnded
+		if was.State == api.TaskRunning {
+			t.Reason = cmp.Or(t.Reason, was.Reason) // it was stopped for that
+		}
 	}
 	return t
 }

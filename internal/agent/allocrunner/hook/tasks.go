@@ -82,10 +82,9 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		}
 	}
 	if reason := s.Failing(task.Name, was.Restarts); reason != "" && status.State == driver.StateRunning {
-		if status, err = t.fail(ctx, a, task, was.Restarts); err != nil {
+		if status, err = t.fail(ctx, s, a, task, reason); err != nil {
 			return err
 		}
-		status.Reason = reason
 	}
 	switch {
 	case status.State == driver.StateRunning:
@@ -102,9 +101,16 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 }
 
 // fail stops a run that another hook has found to be of no use. How it ended is
-// judged like any other end.
-func (t *Tasks) fail(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int) (driver.Status, error) {
-	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
+// judged like any other end. Why is recorded before: an agent that is killed in
+// between must not take it for a success.
+func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task, reason string) (driver.Status, error) {
+	was := s.Tasks()[task.Name]
+	d, id := t.drivers[task.Driver], runID(a, task.Name, was.Restarts)
+	was.State, was.Reason = api.TaskRunning, reason
+	s.SetTask(task.Name, was)
+	if err := s.Record(); err != nil {
+		return driver.Status{}, err
+	}
 	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
 		return driver.Status{}, fmt.Errorf("stop task %s: %w", task.Name, err)
 	}
@@ -112,29 +118,52 @@ func (t *Tasks) fail(ctx context.Context, a *api.AllocAssignment, task *api.Task
 	if err != nil {
 		return ended, fmt.Errorf("look at task %s: %w", task.Name, err)
 	}
+	ended.Reason = reason
 	return ended, nil
 }
 
-// bereave ends the tasks that run and mount a volume, for a reason. What comes of
-// it is judged like any other end.
+// bereave ends the tasks that run and have a volume, for a reason. What comes of
+// it is judged like any other end. Which run is the driver's to say: a record may
+// be older than a start.
 func (t *Tasks) bereave(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, volume, reason string) error {
 	for i := range a.Group.Tasks {
 		task := &a.Group.Tasks[i]
-		was := s.Tasks()[task.Name]
-		mounts := slices.ContainsFunc(task.VolumeMounts, func(m api.VolumeMount) bool { return m.Volume == volume })
-		if !mounts || was.State != api.TaskRunning || t.drivers[task.Driver] == nil {
+		was, d := s.Tasks()[task.Name], t.drivers[task.Driver]
+		if was.State == api.TaskEnded || d == nil || !has(d, task, volume) {
 			continue
 		}
-		status, err := t.fail(ctx, a, task, was.Restarts)
+		status, err := d.Status(ctx, runID(a, task.Name, was.Restarts))
 		if err != nil {
+			return fmt.Errorf("look at task %s: %w", task.Name, err)
+		}
+		if status.State != driver.StateRunning {
+			// It is to be started again, and the run before may not have ended yet.
+			if err := t.endLast(ctx, s, a, task); err != nil {
+				return err
+			}
+			continue
+		}
+		if status, err = t.fail(ctx, s, a, task, reason); err != nil {
 			return err
 		}
-		status.Reason = reason
 		if err := decide(s, a, task, seen(was, status, TaskDir(s.Dir, task.Name))); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// has reports whether a task has a volume of its group: one that it mounts, and
+// any if it sees the host's directories.
+func has(d driver.Driver, task *api.Task, volume string) bool {
+	return !ownRoot(d) || slices.ContainsFunc(task.VolumeMounts, func(m api.VolumeMount) bool { return m.Volume == volume })
+}
+
+// ownRoot reports whether the tasks of a driver have a root file system of their
+// own.
+func ownRoot(d driver.Driver) bool {
+	_, shared := d.(driver.OnHost)
+	return !shared
 }
 
 // decide records what comes of a task's end before it comes: a power cut must
@@ -180,10 +209,15 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 	if err != nil {
 		return fmt.Errorf("look at task %s: %w", task.Name, err)
 	}
-	now := seen(s.Tasks()[task.Name], status, spec.Dir)
+	was = s.Tasks()[task.Name]
+	was.Reason = "" // an earlier boot's
+	now := seen(was, status, spec.Dir)
 	now.State = api.TaskRunning // one that has ended already is Watch's to see
 	s.SetTask(task.Name, now)
-	return nil
+	if now.Restarts == 0 {
+		return nil // recorded when all hooks are up
+	}
+	return s.Record()
 }
 
 // admit checks what is to be run. It is not asked about what runs: the node may

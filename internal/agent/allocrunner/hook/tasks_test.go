@@ -25,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fake is a task driver in memory.
 type fake struct {
 	mountsVolumes bool
+	onHost        bool
 	fail          map[string]error // by call: "check pg"
 
 	mu    sync.Mutex // guards below
@@ -49,6 +50,19 @@ func (f *fake) note(call, id string) error {
 }
 
 func (*fake) Name() string { return "fake" }
+
+// onHost is the fake whose tasks see the host's directories.
+type onHost struct{ *fake }
+
+func (onHost) Root(dir string) string { return dir }
+
+// as is the fake as the hooks know it.
+func (f *fake) as() driver.Driver {
+	if f.onHost {
+		return onHost{f}
+	}
+	return f
+}
 
 func (f *fake) Fingerprint(context.Context) api.Driver {
 	return api.Driver{Healthy: true, MountsVolumes: f.mountsVolumes}
@@ -130,7 +144,7 @@ func id(task string) string { return string(allocID) + "/" + task }
 func tasks(d *fake, a api.AllocAssignment) (*hook.Tasks, *allocrunner.Step) {
 	drivers := map[string]driver.Driver{}
 	if d != nil {
-		drivers["fake"] = d
+		drivers["fake"] = d.as()
 	}
 	node := &api.Node{ID: "db-1-9f31c2aa", Name: "db-1", Status: api.NodeStatus{Profile: api.Profile{
 		Class: "fast", Address: "fd00::5", Meta: map[string]string{"rack": "r1"}, Attributes: map[string]string{"cpu.arch": "amd64"},

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
+	"github.com/berth-dev/berth/internal/agent/driver"
 )
 
 // mounter does what its script says for each volume.
@@ -214,42 +215,82 @@ func TestVolumesAreUnmountedWhateverTheirState(t *testing.T) {
 // for ever. It is ended, by its policy, before the volume is mounted again.
 func TestTasksOfAVolumeThatIsGoneAreStartedAgain(t *testing.T) {
 	t.Parallel()
-	d := newFake()
-	a := assignment()
-	attempts := 3
-	a.JobType = api.JobService
-	a.Group.Restart = &api.RestartPolicy{Attempts: &attempts}
-	a.Group.Tasks[0].VolumeMounts = []api.VolumeMount{{Volume: "a", Destination: "/a"}}
-	a.Group.Tasks = append(a.Group.Tasks, api.Task{Name: "other", Driver: "fake"})
-	a.Group.Volumes = []api.VolumeRequest{{Name: "a"}}
-	a.Attachments = []api.AttachmentAssignment{{Attachment: api.Attachment{
-		AllocID: a.ID, Name: "a", VolumeID: "vol-a", PluginID: "fuse", Status: api.AttachmentStatus{State: api.NodePublished},
-	}}}
-	runner, s := tasks(d, a)
-	m := &mounter{script: works, gone: map[string]bool{}}
-	h := hook.NewVolumes(m, &said{facts: map[string]api.AttachmentFact{}}, runner)
-	up := func() {
-		t.Helper()
-		for _, one := range []allocrunner.Hook{h, runner} {
-			if err := one.Up(t.Context(), s); err != nil {
-				t.Fatal(err)
+	for name, tc := range map[string]struct {
+		onHost bool
+		// recorded is what an agent that was restarted knows of pg, running runs.
+		recorded *api.TaskStatus
+		running  []string
+		restarts int
+	}{
+		"Known":                 {restarts: 1},
+		"KilledBeforeTheRecord": {recorded: &api.TaskStatus{}, running: []string{"pg"}, restarts: 1},
+		"RestartedOnce":         {recorded: &api.TaskStatus{State: api.TaskPending, Restarts: 1}, running: []string{"pg/1"}, restarts: 2},
+		// It was to be started again, by a user's wish, before it had ended.
+		"AskedToRestart": {recorded: &api.TaskStatus{State: api.TaskPending, Restarts: 1}, running: []string{"pg"}, restarts: 1},
+		"OnHost":         {onHost: true, restarts: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newFake()
+			d.onHost = tc.onHost
+			a := assignment()
+			attempts, delay := 3, api.Duration(0)
+			a.JobType = api.JobService
+			a.Group.Restart = &api.RestartPolicy{Attempts: &attempts, Delay: &delay}
+			if !tc.onHost { // such tasks find volumes where the host has them
+				a.Group.Tasks[0].VolumeMounts = []api.VolumeMount{{Volume: "a", Destination: "/a"}}
 			}
-		}
-	}
-	up()
-	m.gone["a"] = true
-	m.script = func(_ context.Context, call string) error {
-		if is := s.Tasks()["pg"]; is.State == api.TaskRunning {
-			t.Errorf("%s while the task runs: %+v", call, is)
-		}
-		return nil
-	}
-	up()
-	is := s.Tasks()["pg"]
-	if is.Restarts != 1 || is.Last.Reason != "its volume vol-a ended with the process of plugin fuse, and is mounted again" {
-		t.Errorf("task: %+v", is)
-	}
-	if other := s.Tasks()["other"]; other.State != api.TaskRunning || other.Restarts != 0 {
-		t.Errorf("a task that mounts no volume: %+v", other)
+			a.Group.Tasks = append(a.Group.Tasks, api.Task{Name: "other", Driver: "other"})
+			a.Group.Volumes = []api.VolumeRequest{{Name: "a"}}
+			a.Attachments = []api.AttachmentAssignment{{Attachment: api.Attachment{
+				AllocID: a.ID, Name: "a", VolumeID: "vol-a", PluginID: "fuse", Status: api.AttachmentStatus{State: api.NodePublished},
+			}}}
+			other := newFake()
+			runner := hook.NewTasks(map[string]driver.Driver{"fake": d.as(), "other": other}, func() *api.Node { return &api.Node{} })
+			s := allocrunner.NewStep("/alloc", a)
+			m := &mounter{script: works, gone: map[string]bool{}}
+			h := hook.NewVolumes(m, &said{facts: map[string]api.AttachmentFact{}}, runner)
+			up := func() {
+				t.Helper()
+				for _, one := range []allocrunner.Hook{h, runner} {
+					if err := one.Up(t.Context(), s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if tc.recorded == nil {
+				up()
+			} else {
+				for _, run := range tc.running {
+					if err := d.Start(t.Context(), driver.Spec{ID: id(run)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if tc.recorded.State != "" {
+					s.SetTask("pg", *tc.recorded)
+				}
+			}
+			m.gone["a"] = true
+			m.script = func(_ context.Context, call string) error {
+				for run, is := range d.tasks {
+					if is.State == driver.StateRunning {
+						t.Errorf("%s while %s runs", call, run)
+					}
+				}
+				return nil
+			}
+			up()
+			is := s.Tasks()["pg"]
+			if is.Restarts != tc.restarts || is.State != api.TaskRunning && is.Next.IsZero() {
+				t.Errorf("task: %+v, want %d restarts", is, tc.restarts)
+			}
+			reason := "its volume vol-a ended with the process of plugin fuse, and is mounted again"
+			if asked := name == "AskedToRestart"; !asked && is.Last.Reason != reason {
+				t.Errorf("it ended because %q, want %q", is.Last.Reason, reason)
+			}
+			if other := s.Tasks()["other"]; other.State != api.TaskRunning || other.Restarts != 0 {
+				t.Errorf("a task that has no volume: %+v", other)
+			}
+		})
 	}
 }
