@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -256,10 +257,7 @@ func (a *Agent) Close() error { return a.db.Close() }
 // Run runs the agent until ctx ends. What was restored goes on at once; the
 // node registers when its plugins have answered, or the wait for them is over.
 func (a *Agent) Run(ctx context.Context) error {
-	for i := range a.restored {
-		a.plugins.Restore(ctx, &a.restored[i])
-	}
-	a.restored = nil
+	a.restorePlugins(ctx)
 	tasks := make([]supervise.Task, 0, 8)
 	for _, d := range a.cfg.Drivers {
 		if k, ok := d.(driver.Keeper); ok {
@@ -277,6 +275,22 @@ func (a *Agent) Run(ctx context.Context) error {
 	)
 	err := supervise.Run(ctx, a.log, supervise.Policy{}, tasks...)
 	return errors.Join(err, a.db.Close())
+}
+
+// restoreLimit bounds how long drivers are asked what of an earlier agent's
+// plugins runs, before anything else is started.
+const restoreLimit = 5 * time.Second
+
+// restorePlugins makes the plugins known that an earlier agent ran.
+func (a *Agent) restorePlugins(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, restoreLimit)
+	defer cancel()
+	var asking sync.WaitGroup
+	for i := range a.restored {
+		asking.Go(func() { a.plugins.Restore(bounded, &a.restored[i]) })
+	}
+	asking.Wait()
+	a.restored = nil
 }
 
 // serve registers once the node knows what it can.

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/csi"
+	"github.com/berth-dev/berth/internal/agent/driver"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
 	"github.com/berth-dev/berth/internal/agent/localdb"
 )
@@ -78,16 +79,26 @@ func instanceKey(a *api.AllocAssignment, task *api.Task) dynamicplugins.Key {
 
 // Restore registers the instances of an allocation that an earlier agent ran,
 // before anybody asks for them: their tasks still run, and volumes need them.
+// Which run that is, its driver knows best: the record may be older.
 func (g *Plugins) Restore(ctx context.Context, record *localdb.Allocation) {
 	a := &record.Assignment
 	if record.Phase != localdb.PhaseUp {
 		return
 	}
 	for task := range plugins(a.Group) {
-		is := record.Status.Tasks[task.Name]
-		if is.State == api.TaskRunning && g.sockets.cfg.Drivers[task.Driver] != nil {
-			g.register(a, task, is, g.sockets.place(ctx, a.ID, task))
+		is, known := record.Status.Tasks[task.Name]
+		d := g.sockets.cfg.Drivers[task.Driver]
+		if is.State == api.TaskEnded || d == nil {
+			continue
 		}
+		status, err := d.Status(ctx, runID(a, task.Name, is.Restarts))
+		switch {
+		case err == nil && status.State != driver.StateUnknown:
+			is = seen(is, status, is.Dir)
+		case !known:
+			continue
+		}
+		g.register(a, task, is, g.sockets.place(a.ID, task))
 	}
 }
 

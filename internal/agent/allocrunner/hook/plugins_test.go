@@ -2,6 +2,7 @@ package hook_test
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,9 +99,9 @@ func pluginAssignment() api.AllocAssignment {
 func newPluginRig(t *testing.T, mounts bool) *pluginRig {
 	t.Helper()
 	r := &pluginRig{t: t, dir: t.TempDir(), driver: newFake(), node: newNode()}
-	r.driver.mountsVolumes = mounts
+	r.driver.onHost = !mounts
 	r.sockets = hook.NewSockets(hook.PluginConfig{
-		Sockets: filepath.Join(r.dir, "sock"), Sharer: r.node, Drivers: map[string]driver.Driver{"fake": r.driver},
+		Sockets: filepath.Join(r.dir, "sock"), Sharer: r.node, Drivers: map[string]driver.Driver{"fake": r.driver.as()},
 		BaseDir: func(id api.PluginID) string { return filepath.Join(r.dir, "csi", string(id)) },
 	})
 	r.plugins = hook.NewPlugins(r.sockets, r.node, r.node)
@@ -268,25 +269,86 @@ func TestPluginIsRegisteredForEachRun(t *testing.T) {
 	})
 }
 
-// A restarted agent knows the instances that run before anybody asks.
+// A restarted agent knows the instances that run before anybody asks, whatever
+// run of theirs it is, and does not wait for a driver's fingerprint for that.
 func TestRestoredPluginIsRegisteredAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newPluginRig(t, false)
-	record := &localdb.Allocation{Phase: localdb.PhaseUp, Assignment: pluginAssignment()}
-	r.plugins.Restore(t.Context(), record)
-	if r.node.times != 0 {
-		t.Error("an instance was registered whose task never ran")
-	}
-	record.Status.Tasks = map[string]api.TaskStatus{"pg": {State: api.TaskRunning}}
-	r.plugins.Restore(t.Context(), record)
-	r.up()
-	if r.node.times != 1 {
-		t.Errorf("registered %d times, want once", r.node.times)
-	}
-	record.Phase = localdb.PhaseDown
-	other := newPluginRig(t, false)
-	other.plugins.Restore(t.Context(), record)
-	if other.node.times != 0 {
-		t.Error("an instance was registered that is on its way down")
+	for name, tc := range map[string]struct {
+		recorded api.TaskStatus
+		running  string
+		times    int
+	}{
+		"NeverRan":        {},
+		"NoneRecordedYet": {api.TaskStatus{}, "pg", 1},
+		"Runs":            {api.TaskStatus{State: api.TaskRunning}, "pg", 1},
+		"StartedAgain":    {api.TaskStatus{State: api.TaskRunning, Restarts: 1}, "pg/1", 1},
+		"NotRecordedYet":  {api.TaskStatus{State: api.TaskPending, Restarts: 1}, "pg/1", 1},
+		"IsToStartAgain":  {api.TaskStatus{State: api.TaskPending, Restarts: 2, Next: time.Now().Add(time.Hour)}, "", 1},
+		"EndedAltogether": {api.TaskStatus{State: api.TaskEnded, ExitCode: 1}, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newPluginRig(t, false)
+			record := &localdb.Allocation{Phase: localdb.PhaseUp, Assignment: pluginAssignment()}
+			if tc.recorded.State != "" {
+				record.Status.Tasks = map[string]api.TaskStatus{"pg": tc.recorded}
+				r.step.SetTask("pg", tc.recorded)
+			}
+			if tc.running != "" {
+				if err := r.driver.Start(t.Context(), driver.Spec{ID: id(tc.running)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.plugins.Restore(t.Context(), record)
+			if r.node.times != tc.times || r.driver.fingerprints != 0 {
+				t.Errorf("registered %d times, want %d, after %d fingerprints of the driver", r.node.times, tc.times, r.driver.fingerprints)
+			}
+			if tc.times == 1 {
+				r.up()
+				if r.node.times != 1 {
+					t.Errorf("registered %d times, want once: its first Up changes it", r.node.times)
+				}
+			}
+			record.Phase = localdb.PhaseDown
+			other := newPluginRig(t, false)
+			other.plugins.Restore(t.Context(), record)
+			if other.node.times != 0 {
+				t.Error("an instance was registered that is on its way down")
+			}
+		})
 	}
 }
+
+// What runs is recorded also after a restart: the next agent is to know it.
+func TestStartedAgainIsRecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, a := newFake(), pluginAssignment()
+		a.Group.Tasks[0].CSIPlugin = nil
+		h, _ := tasks(d, a)
+		m := &records{}
+		r := allocrunner.New(allocrunner.Config{Dir: t.TempDir(), Hooks: []allocrunner.Hook{h}, Memory: m, Facts: m}, localdb.Allocation{Assignment: a}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx) }()
+		synctest.Wait()
+		d.end(id("pg"), driver.Status{ExitCode: 1})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if is := m.last.Status.Tasks["pg"]; is.State != api.TaskRunning || is.Restarts != 1 {
+			t.Errorf("recorded is %+v, want the second run", is)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// records is a database of one allocation.
+type records struct{ last localdb.Allocation }
+
+func (r *records) PutAllocation(a *localdb.Allocation) error { r.last = *a; return nil }
+func (*records) DeleteAllocation(api.AllocID) error          { return nil }
+func (*records) SetAllocation(api.AllocFact)                 {}
+func (*records) ForgetAllocation(api.AllocID, []string)      {}

@@ -48,13 +48,13 @@ func NewSockets(cfg PluginConfig) *Sockets { return &Sockets{cfg: cfg} }
 func (*Sockets) Name() string { return "sockets" }
 
 // Up implements allocrunner.Hook.
-func (k *Sockets) Up(ctx context.Context, s *allocrunner.Step) error {
+func (k *Sockets) Up(_ context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	for task := range plugins(a.Group) {
 		if k.cfg.Drivers[task.Driver] == nil {
 			continue // the hook of tasks says so
 		}
-		place := k.place(ctx, a.ID, task)
+		place := k.place(a.ID, task)
 		if err := k.prepare(place, task); err != nil {
 			return fmt.Errorf("prepare the directories of plugin %s: %w", task.CSIPlugin.ID, err)
 		}
@@ -65,13 +65,12 @@ func (k *Sockets) Up(ctx context.Context, s *allocrunner.Step) error {
 
 // place is where an instance has its directories. Its names on the host are
 // hashes: there may be few bytes left for them.
-func (k *Sockets) place(ctx context.Context, alloc api.AllocID, task *api.Task) allocrunner.PluginPlace {
+func (k *Sockets) place(alloc api.AllocID, task *api.Task) allocrunner.PluginPlace {
 	c := task.CSIPlugin
 	base := k.cfg.BaseDir(c.ID)
 	p := allocrunner.PluginPlace{
 		HostSocketDir: filepath.Join(k.instances(c.ID), hash(6, string(alloc), task.Name)), HostBaseDir: base,
-		// What a driver can with volumes tells whether a task has its own root.
-		Mounted: k.cfg.Drivers[task.Driver].Fingerprint(ctx).MountsVolumes,
+		Mounted: ownRoot(k.cfg.Drivers[task.Driver]),
 	}
 	p.SocketDir, p.BaseDir = p.HostSocketDir, p.HostBaseDir
 	if p.Mounted {

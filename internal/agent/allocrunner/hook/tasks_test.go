@@ -28,11 +28,12 @@ type fake struct {
 	onHost        bool
 	fail          map[string]error // by call: "check pg"
 
-	mu    sync.Mutex // guards below
-	calls []string
-	specs map[string]driver.Spec
-	tasks map[string]driver.Status
-	ended map[string]chan struct{}
+	mu           sync.Mutex // guards below
+	fingerprints int
+	calls        []string
+	specs        map[string]driver.Spec
+	tasks        map[string]driver.Status
+	ended        map[string]chan struct{}
 }
 
 func newFake() *fake {
@@ -65,6 +66,9 @@ func (f *fake) as() driver.Driver {
 }
 
 func (f *fake) Fingerprint(context.Context) api.Driver {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fingerprints++
 	return api.Driver{Healthy: true, MountsVolumes: f.mountsVolumes}
 }
 
