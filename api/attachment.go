@@ -9,17 +9,20 @@ type Attachment struct {
 	Meta
 	AllocID AllocID `json:"alloc_id"`
 	// Name is the request's name in the job's group.
-	Name           string           `json:"name"`
-	Namespace      NamespaceID      `json:"namespace"`
-	VolumeID       VolumeID         `json:"volume_id"`
-	PluginID       PluginID         `json:"plugin_id"`
-	NodeID         NodeID           `json:"node_id"`
-	JobID          JobID            `json:"job_id"`
-	ReadOnly       bool             `json:"read_only,omitempty"`
-	AccessMode     AccessMode       `json:"access_mode"`
-	AttachmentMode AttachmentMode   `json:"attachment_mode"`
-	MountOptions   *MountOptions    `json:"mount_options,omitempty"`
-	Status         AttachmentStatus `json:"status"`
+	Name           string         `json:"name"`
+	Namespace      NamespaceID    `json:"namespace"`
+	VolumeID       VolumeID       `json:"volume_id"`
+	PluginID       PluginID       `json:"plugin_id"`
+	NodeID         NodeID         `json:"node_id"`
+	JobID          JobID          `json:"job_id"`
+	ReadOnly       bool           `json:"read_only,omitempty"`
+	AccessMode     AccessMode     `json:"access_mode"`
+	AttachmentMode AttachmentMode `json:"attachment_mode"`
+	MountOptions   *MountOptions  `json:"mount_options,omitempty"`
+	// FSGroup and FSGroupPolicy are the request's.
+	FSGroup       int              `json:"fs_group,omitempty"`
+	FSGroupPolicy FSGroupPolicy    `json:"fs_group_policy,omitempty"`
+	Status        AttachmentStatus `json:"status"`
 }
 
 // AttachmentState only ever moves forward. A step that the plugin's

@@ -109,6 +109,10 @@ type VolumeRequest struct {
 	AttachmentMode AttachmentMode `json:"attachment_mode"`
 	// MountOptions overlay the volume's: fs_type if set, mount_flags replaced whole.
 	MountOptions *MountOptions `json:"mount_options,omitempty"`
+	// FSGroup is the number of the group that what is on the volume is given to, and
+	// that the tasks which mount it are in; 0 leaves all as it is.
+	FSGroup       int           `json:"fs_group,omitempty"`
+	FSGroupPolicy FSGroupPolicy `json:"fs_group_policy,omitempty"`
 	// WaitTimeout is for how long a place in the group waits for the volume
 	// before it gives up; 0 waits for ever.
 	WaitTimeout Duration `json:"wait_timeout,omitempty"`
@@ -404,6 +408,7 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	if r.AttachmentMode == BlockDevice && r.MountOptions != nil {
 		p.Add(path+".mount_options", "make no sense for a block device", "remove them")
 	}
+	r.validateGroup(p, path)
 	switch {
 	case count <= 1, r.PerAlloc:
 	case r.AccessMode.Exclusive():
@@ -428,6 +433,47 @@ func (r *VolumeRequest) validateHost(p *Problems, path string) {
 	none("attachment_mode", r.AttachmentMode != "")
 	none("mount_options", r.MountOptions != nil)
 	none("wait_timeout", r.WaitTimeout != 0)
+	if r.FSGroup != 0 || r.FSGroupPolicy != "" {
+		p.Add(path+".fs_group", "makes no sense for a host volume: the directory keeps the owners that its operator gave it", "remove it")
+	}
+}
+
+// FSGroupPolicy says when a volume is given to its group.
+type FSGroupPolicy string
+
+// The policies.
+const (
+	// GroupOnRootMismatch: when its root is not the group's already. It is the
+	// policy of a request that names none.
+	GroupOnRootMismatch FSGroupPolicy = "on-root-mismatch"
+	// GroupAlways: each time that it is mounted.
+	GroupAlways FSGroupPolicy = "always"
+)
+
+// FSGroupPolicies lists all policies, for validation and documentation.
+func FSGroupPolicies() []FSGroupPolicy { return []FSGroupPolicy{GroupOnRootMismatch, GroupAlways} }
+
+// maxGroup is the largest number that drivers take for a group.
+const maxGroup = 1<<31 - 1
+
+func (r *VolumeRequest) validateGroup(p *Problems, path string) {
+	if r.FSGroup < 0 || r.FSGroup > maxGroup {
+		p.Addf(path+".fs_group", "give the number of a group, from 1", "is %d", r.FSGroup)
+	}
+	if r.FSGroup != 0 && r.AttachmentMode == BlockDevice {
+		p.Add(path+".fs_group", "makes no sense for a block device", "remove it")
+	}
+	if r.FSGroupPolicy == "" {
+		return
+	}
+	oneOf(p, path+".fs_group_policy", r.FSGroupPolicy, FSGroupPolicies()...)
+	switch {
+	case r.FSGroup == 0:
+		p.Add(path+".fs_group_policy", "says when a volume is given to a group, and fs_group is missing", "add fs_group = 1000, or remove it")
+	case r.FSGroupPolicy == GroupAlways && !r.AccessMode.SingleNode():
+		p.Addf(path+".fs_group_policy", "use on-root-mismatch",
+			"is always, and with access mode %s many nodes would walk through the volume while others write to it", r.AccessMode)
+	}
 }
 
 // alone reports requests of one allocation that keep each other from the volume

@@ -55,6 +55,7 @@ const (
 	CapPublishReadonly      = "PUBLISH_READONLY"
 	CapSingleNodeMultiWrite = "SINGLE_NODE_MULTI_WRITER"
 	CapStageUnstage         = "STAGE_UNSTAGE_VOLUME"
+	CapVolumeMountGroup     = "VOLUME_MOUNT_GROUP"
 	CapVolumeStats          = "GET_VOLUME_STATS"
 	CapListVolumes          = "LIST_VOLUMES"
 	CapListPublished        = "LIST_VOLUMES_PUBLISHED_NODES"

@@ -216,6 +216,7 @@ func newAttachment(alloc *api.Allocation, req *api.VolumeRequest, vol *api.Volum
 		NodeID: alloc.NodeID, JobID: alloc.JobID,
 		ReadOnly: req.ReadOnly, AccessMode: req.AccessMode, AttachmentMode: req.AttachmentMode,
 		MountOptions: fit.Overlay(vol.Spec.MountOptions, req.MountOptions),
+		FSGroup:      req.FSGroup, FSGroupPolicy: req.FSGroupPolicy,
 	}
 }
 

@@ -90,6 +90,9 @@ func (e explainer) operation(v state.View, op *api.Operation) []api.Wait {
 // onNode says what keeps a node from an attachment's next step.
 func onNode(v state.View, a *api.Attachment) []api.Wait {
 	step := map[api.AttachmentState]string{api.ControllerPublished: "mount", api.Unpublishing: "unmount"}[a.Status.State]
+	if a.Status.State == api.NodePublished && a.Status.Problem != nil {
+		step = "mount" // again, after a restart of the machine
+	}
 	if step == "" {
 		return nil
 	}

@@ -32,7 +32,7 @@ func Homes() []Home {
 		{"google.golang.org/grpc", csi, "gRPC is CSI's transport, and not Berth's"},
 		{"google.golang.org/protobuf", csi, "messages of CSI"},
 		{"google.golang.org/genproto/googleapis/rpc", []string{"internal/agent/csi"}, "messages of gRPC"},
-		{"golang.org/x/sys", append(slices.Clone(kernel), "internal/tree", "internal/agent/tasklog", "cmd/berth"), "system calls stay where mounts, processes and the terminal are"},
+		{"golang.org/x/sys", append(slices.Clone(kernel), "internal/ownership", "internal/tree", "internal/agent/tasklog", "cmd/berth"), "system calls stay where mounts, processes and the terminal are"},
 		{"github.com/moby/sys/mountinfo", kernel, "the mount table"},
 		{"github.com/moby/sys/user", []string{"internal/agent/driver"}, "the user that a task runs as"},
 		{"github.com/opencontainers/cgroups", []string{"internal/agent/driver/..."}, "tasks in cgroups"},

@@ -77,6 +77,9 @@ type Step struct {
 	events     []api.TaskEvent
 	starting   bool
 	awaited    string
+	over       bool // the allocation is to end
+	works      int  // counts those that ever were
+	lasting    map[int]context.CancelFunc
 	changed    func()
 	record     func() error
 }
@@ -85,7 +88,7 @@ type Step struct {
 func NewStep(dir string, a api.AllocAssignment) *Step {
 	return &Step{
 		Dir: dir, assignment: a, mounts: map[string]string{}, tasks: map[string]api.TaskStatus{},
-		plugins: map[string]PluginPlace{}, failing: map[string]failing{},
+		plugins: map[string]PluginPlace{}, failing: map[string]failing{}, lasting: map[int]context.CancelFunc{},
 		changed: func() {}, record: func() error { return nil },
 	}
 }
@@ -101,6 +104,36 @@ func (s *Step) setAssignment(a api.AllocAssignment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.assignment = a
+}
+
+// WhileWanted is ctx for work of an Up that takes long, and is of no use to an
+// allocation that is to end: then it ends.
+func (s *Step) WhileWanted(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		cancel()
+	}
+	s.works++
+	work := s.works
+	s.lasting[work] = cancel
+	return ctx, func() {
+		cancel()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.lasting, work)
+	}
+}
+
+// end ends what lasts only while the allocation is wanted.
+func (s *Step) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for _, cancel := range s.lasting {
+		cancel()
+	}
 }
 
 // SetMount hands on where a volume is mounted on the host, by the request's name.

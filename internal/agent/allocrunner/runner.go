@@ -122,6 +122,9 @@ func (r *Runner) Update(a api.AllocAssignment) {
 	r.stale = r.stale || news
 	r.mu.Unlock()
 	r.step.setAssignment(a)
+	if r.unwanted() {
+		r.step.end()
+	}
 	if news {
 		r.nudge()
 	}
@@ -144,6 +147,7 @@ func (r *Runner) Stop() {
 	r.mu.Lock()
 	r.forget = true
 	r.mu.Unlock()
+	r.step.end()
 	r.nudge()
 }
 

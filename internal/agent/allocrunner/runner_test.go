@@ -163,6 +163,41 @@ func TestUpThatMeetsTheEndIsNoProblem(t *testing.T) {
 	})
 }
 
+// What takes long on the way up, and is of no use to an allocation that is to
+// end, ends with the wish for it.
+func TestLongWorkEndsWithTheWish(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(r *allocrunner.Runner){
+		"Stopped":   func(r *allocrunner.Runner) { r.Update(unwanted()) },
+		"Forgotten": func(r *allocrunner.Runner) { r.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				began := false
+				w.onUp = func(s *allocrunner.Step) {
+					ctx, cancel := s.WhileWanted(t.Context())
+					defer cancel()
+					began = true
+					<-ctx.Done()
+				}
+				r := w.fresh()
+				stop := w.start(r)
+				synctest.Wait()
+				if phase := r.Phase(); !began || phase != localdb.PhaseUp {
+					t.Fatalf("began %t, phase %s", began, phase)
+				}
+				end(r)
+				synctest.Wait()
+				if phase := r.Phase(); phase != localdb.PhaseDone {
+					t.Errorf("phase %s after the end", phase)
+				}
+				must(t, stop)
+			})
+		})
+	}
+}
+
 // The servers send an allocation again whenever its row has changed, and
 // reporting a problem changes it.
 func TestWhatTheNodeItselfReportedDoesNotDefeatTheBackoff(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -68,6 +69,14 @@ func volumeCapability(c api.Capability, o *api.MountOptions, multiWriter bool) (
 		return nil, fmt.Errorf("the attachment mode is %q", c.AttachmentMode)
 	}
 	return out, nil
+}
+
+// setGroup asks that a mounted volume be a group's. Drivers that support it take
+// a number for it (CSI spec, VOLUME_MOUNT_GROUP).
+func setGroup(c *csi.VolumeCapability, group int) {
+	if mount := c.GetMount(); mount != nil && group != 0 {
+		mount.VolumeMountGroup = strconv.Itoa(group)
+	}
 }
 
 // volumeCapabilities has each capability once, also if two modes became one.

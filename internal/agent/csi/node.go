@@ -46,9 +46,11 @@ func (c *Client) NodeInfo(ctx context.Context) (NodeInfo, error) {
 type StageRequest struct {
 	ExternalID string
 	// StagingPath is a directory, which is there already.
-	StagingPath    string
-	Capability     api.Capability
-	MountOptions   *api.MountOptions
+	StagingPath  string
+	Capability   api.Capability
+	MountOptions *api.MountOptions
+	// Group is for drivers with VOLUME_MOUNT_GROUP; 0 for none.
+	Group          int
 	Context        map[string]string
 	PublishContext map[string]string
 }
@@ -59,6 +61,7 @@ func (c *Client) NodeStage(ctx context.Context, r StageRequest) error {
 	if err != nil {
 		return invalid("NodeStageVolume", "%s", err)
 	}
+	setGroup(capability, r.Group)
 	request := &csi.NodeStageVolumeRequest{
 		VolumeId:          r.ExternalID,
 		StagingTargetPath: r.StagingPath,
@@ -88,10 +91,12 @@ type PublishRequest struct {
 	// StagingPath is empty if the driver does not stage.
 	StagingPath string
 	// TargetPath is made by the driver; its parent is there already.
-	TargetPath     string
-	ReadOnly       bool
-	Capability     api.Capability
-	MountOptions   *api.MountOptions
+	TargetPath   string
+	ReadOnly     bool
+	Capability   api.Capability
+	MountOptions *api.MountOptions
+	// Group is for drivers with VOLUME_MOUNT_GROUP; 0 for none.
+	Group          int
 	Context        map[string]string
 	PublishContext map[string]string
 }
@@ -102,6 +107,7 @@ func (c *Client) NodePublish(ctx context.Context, r PublishRequest) error {
 	if err != nil {
 		return invalid("NodePublishVolume", "%s", err)
 	}
+	setGroup(capability, r.Group)
 	request := &csi.NodePublishVolumeRequest{
 		VolumeId:          r.ExternalID,
 		StagingTargetPath: r.StagingPath,

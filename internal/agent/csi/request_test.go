@@ -156,6 +156,20 @@ func TestRequests(t *testing.T) {
 			want: `{"volume_id":"v","publish_context":{"device":"/dev/sdb"},"staging_target_path":"/s","volume_capability":` +
 				`{"mount":{"fs_type":"xfs","mount_flags":["noatime","ro"]},"access_mode":{"mode":"SINGLE_NODE_WRITER"}},"volume_context":{"pool":"a"}}`,
 		},
+		"NodeStageForAGroup": {
+			into: &spec.NodeStageVolumeRequest{},
+			call: func(ctx context.Context, c *csi.Client) error {
+				return c.NodeStage(ctx, csi.StageRequest{ExternalID: "v", StagingPath: "/s", Capability: writer, Group: 4711})
+			},
+			want: `{"volume_id":"v","staging_target_path":"/s","volume_capability":{"mount":{"volume_mount_group":"4711"},"access_mode":{"mode":"SINGLE_NODE_WRITER"}}}`,
+		},
+		"NodePublishForAGroup": {
+			into: &spec.NodePublishVolumeRequest{},
+			call: func(ctx context.Context, c *csi.Client) error {
+				return c.NodePublish(ctx, csi.PublishRequest{ExternalID: "v", TargetPath: "/t", Capability: writer, Group: 4711})
+			},
+			want: `{"volume_id":"v","target_path":"/t","volume_capability":{"mount":{"volume_mount_group":"4711"},"access_mode":{"mode":"SINGLE_NODE_WRITER"}}}`,
+		},
 		"NodeUnstage": {
 			into: &spec.NodeUnstageVolumeRequest{},
 			call: func(ctx context.Context, c *csi.Client) error {

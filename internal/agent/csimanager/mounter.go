@@ -68,6 +68,7 @@ type Mounter struct {
 	secrets      Secrets
 	log          *slog.Logger
 	locks        locks
+	walks        locks // one at a time goes through a volume
 }
 
 // NewMounter returns a mounter. It starts nothing.
@@ -94,7 +95,7 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 	i := userOf(s, at)
 	if i < 0 {
 		i = len(s.Users)
-		s.Users = append(s.Users, localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: m.TargetPath(at)})
+		s.Users = append(s.Users, localdb.User{AllocID: at.AllocID, Name: at.Name, TargetPath: m.TargetPath(at), Group: at.FSGroup})
 	}
 	user := &s.Users[i]
 	mounted, err := m.mounted(user.TargetPath)
@@ -122,7 +123,10 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 			return "", err
 		}
 	}
-	user.Published = false
+	user.Published, user.Given = false, false
+	if err := oneGroup(s, user, inst.status()); err != nil {
+		return "", err
+	}
 	with, err := m.withSecrets(ctx, inst, a)
 	if err != nil {
 		return "", err
@@ -247,7 +251,7 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	}
 	s.Staged = staged
 	if stages && !s.Called {
-		s.Called, s.Capability = true, capabilityOf(a)
+		s.Called, s.Capability, s.Group = true, capabilityOf(a), groupFor(status, a)
 	}
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
@@ -266,6 +270,7 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 		StagingPath:    by.sees(s.StagingPath),
 		Capability:     s.Capability,
 		MountOptions:   a.StageOptions,
+		Group:          s.Group,
 		Context:        a.Context,
 		PublishContext: a.PublishContext,
 	})
@@ -309,6 +314,7 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 		ReadOnly:       a.Attachment.ReadOnly,
 		Capability:     capabilityOf(a),
 		MountOptions:   a.Attachment.MountOptions,
+		Group:          groupFor(by.status(), a),
 		Context:        a.Context,
 		PublishContext: a.PublishContext,
 	}
@@ -330,7 +336,7 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 				"If this driver serves its volumes without a mount, set allow_unmounted = true in its plugin block",
 			by.plugin.ID, user.TargetPath)}
 	}
-	user.Published = true
+	user.Published, user.Given = true, req.Group != 0
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
 	}

@@ -155,6 +155,21 @@ type Mount struct {
 	// Trusted mounts keep device files and set-uid programs working: they are
 	// Berth's own, for a CSI driver, and no volume.
 	Trusted bool
+	// Group is the number of the group that the volume was given to, and that the
+	// task is to be in; 0 for none.
+	Group int
+}
+
+// Groups are the groups of the task's volumes, which the task is in beside its
+// user's own.
+func (s *Spec) Groups() []int {
+	var groups []int
+	for i := range s.Mounts {
+		if g := s.Mounts[i].Group; g != 0 && !slices.Contains(groups, g) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
 }
 
 // Propagation says whether the host and a task see what the other mounts below

@@ -174,6 +174,7 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 		// Some file systems keep their owners. The task may need none.
 		e.log.Warn("volume keeps its owner", "task", spec.ID, "error", err)
 	}
+	who.Groups = slices.Concat(who.Groups, spec.Groups())
 	return executor.Spec{
 		ID: spec.ID, Command: cmd.path, Args: cmd.args,
 		Env: environment(spec.Env, "/local", who.name), Cwd: "/local", User: &who.User,

@@ -19,9 +19,13 @@ func giveFresh(mounts []Mount, user executor.User) error {
 		if m.ReadOnly || m.Kept || user.UID == 0 {
 			continue
 		}
-		fresh, err := isFresh(m.Source)
+		fresh, err := isFresh(m.Source, m.Group)
 		if err == nil && fresh {
-			err = os.Chown(m.Source, user.UID, user.GID)
+			gid := user.GID
+			if m.Group != 0 {
+				gid = -1 // it is the group's that was asked for
+			}
+			err = os.Chown(m.Source, user.UID, gid)
 		}
 		if err != nil {
 			all = errors.Join(all, fmt.Errorf("give the volume at %s to uid %d: %w", m.Destination, user.UID, err))
@@ -30,14 +34,14 @@ func giveFresh(mounts []Mount, user executor.User) error {
 	return all
 }
 
-// isFresh reports whether a volume is a directory of root's with nothing in it
-// but what mkfs puts there.
-func isFresh(source string) (bool, error) {
+// isFresh reports whether a volume is a directory of root's, and of the group
+// that it was given to, with nothing in it but what mkfs puts there.
+func isFresh(source string, group int) (bool, error) {
 	info, err := os.Lstat(source)
 	if err != nil || !info.IsDir() {
 		return false, err
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || stat.Gid != 0 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || int(stat.Gid) != group {
 		return false, nil
 	}
 	entries, err := os.ReadDir(source)

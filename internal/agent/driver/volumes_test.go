@@ -299,3 +299,25 @@ func TestNewVolumeIsTheTasksToWrite(t *testing.T) {
 		}
 	}
 }
+
+// A task is in the groups of its volumes, and in none for it that is not its own
+// otherwise. A new volume gets the task's user, and keeps its group.
+func TestTaskIsInItsVolumesGroups(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one, two := w.volume("one"), w.volume("two")
+	if err := errors.Join(os.Chown(one, 0, 4711), os.Chmod(one, 0o2775)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(two, 33, 4712); err != nil {
+		t.Fatal(err)
+	}
+	spec := w.script(`echo "$(id -u):$(id -g):$(id -G)"; stat -c '%u %g' /one /two`)
+	spec.Task.User = "12345"
+	spec.Mounts = []driver.Mount{
+		{Source: one, Destination: "/one", Group: 4711}, {Source: two, Destination: "/two", Group: 4712}, {Source: two, Destination: "/again", Group: 4712},
+	}
+	if diff := cmp.Diff([]string{"12345:12345:12345 4711 4712", "12345 4711", "33 4712"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("user and owners (-want +got):\n%s", diff)
+	}
+}

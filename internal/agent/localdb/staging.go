@@ -27,6 +27,8 @@ type Staging struct {
 	// Capability is what NodeStageVolume was first called with: whoever repeats
 	// the call repeats its arguments (CSI spec, Error Scheme).
 	Capability api.Capability `json:"capability,omitzero"`
+	// Group is the group that NodeStageVolume was called with; 0 if with none.
+	Group int `json:"group,omitempty"`
 	// Grown is the size in bytes to which what is on the volume was grown since it
 	// was staged; 0 if it was not.
 	Grown int64 `json:"grown,omitempty"`
@@ -43,6 +45,10 @@ type User struct {
 	TargetPath string `json:"target_path"`
 	Published  bool   `json:"published,omitempty"`
 	Mounted    bool   `json:"mounted,omitempty"`
+	// Group is the group that the volume is given to for it; 0 for none. Given:
+	// it was, by the plugin or the agent, since it was published.
+	Group int  `json:"group,omitempty"`
+	Given bool `json:"given,omitempty"`
 }
 
 // Key names a volume on this node. A NUL can be in neither name, so that no

@@ -29,10 +29,10 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 		spec.Ports = append(spec.Ports, driver.Port{Name: p.Name, Number: p.Number, To: a.Group.PortTo(p.Name)})
 	}
 	for _, m := range task.VolumeMounts {
-		readOnly := m.ReadOnly
+		readOnly, group := m.ReadOnly, 0
 		for i := range a.Attachments {
-			if at := &a.Attachments[i].Attachment; at.Name == m.Volume && !at.Writes() {
-				readOnly = true
+			if at := &a.Attachments[i].Attachment; at.Name == m.Volume {
+				readOnly, group = readOnly || !at.Writes(), at.FSGroup
 			}
 		}
 		host := false
@@ -42,7 +42,7 @@ func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task)
 			}
 		}
 		spec.Mounts = append(spec.Mounts, driver.Mount{
-			Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly, Propagation: propagation(m.PropagationMode), Kept: host,
+			Source: mounts[m.Volume], Destination: m.Destination, ReadOnly: readOnly, Propagation: propagation(m.PropagationMode), Kept: host, Group: group,
 		})
 	}
 	if plugin && place.Mounted {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,6 +17,9 @@ import (
 type Mounter interface {
 	Mount(ctx context.Context, a *api.AttachmentAssignment) (target string, err error)
 	Unmount(ctx context.Context, a *api.AttachmentAssignment) error
+	// Give gives what is on a mounted volume to the attachment's group, if it has
+	// one, and it was not done yet. It may take long; say hears how far it is.
+	Give(ctx context.Context, a *api.AttachmentAssignment, say func(progress string)) error
 	// Gone reports whether what was mounted can be used no more, and Mount would
 	// make it again.
 	Gone(a *api.AttachmentAssignment) (bool, error)
@@ -78,6 +82,9 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 		if err != nil {
 			return v.failed(ctx, at, err)
 		}
+		if err := v.give(ctx, s, at); err != nil {
+			return err
+		}
 		s.SetMount(at.Attachment.Name, target)
 		fact := api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodePublished, TargetPath: target}
 		if at.Attachment.Status.State == api.ControllerPublished {
@@ -87,6 +94,30 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 		}
 		return nil
 	})
+}
+
+// give gives a mounted volume to its group. That may go through millions of
+// files: it says how far it is, and ends with the wish for the allocation. Before
+// it has come to its end the volume does not count as mounted.
+func (v *Volumes) give(ctx context.Context, s *allocrunner.Step, at *api.AttachmentAssignment) error {
+	if at.Attachment.FSGroup == 0 {
+		return nil
+	}
+	wanted, cancel := s.WhileWanted(ctx)
+	defer cancel()
+	since := time.Now().UTC().Round(0)
+	err := v.mounter.Give(wanted, at, func(progress string) {
+		v.facts.SetAttachment(api.AttachmentFact{AllocID: at.Attachment.AllocID, Name: at.Attachment.Name, Problem: &api.Problem{
+			Step: "give to fs_group", Message: progress, Since: since,
+		}})
+	})
+	if wanted.Err() != nil && err != nil {
+		return err // nobody waits for it any more
+	}
+	if err != nil {
+		return v.failed(ctx, at, err)
+	}
+	return nil
 }
 
 // bury ends the tasks that mount a volume whose file system has gone with the

@@ -41,6 +41,12 @@ func (m *mounter) Unmount(ctx context.Context, a *api.AttachmentAssignment) erro
 	return m.call(ctx, "unmount "+a.Attachment.Name)
 }
 
+// Give says once how far it is.
+func (m *mounter) Give(ctx context.Context, a *api.AttachmentAssignment, say func(string)) error {
+	say("half of it")
+	return m.call(ctx, "give "+a.Attachment.Name)
+}
+
 func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	return m.gone[a.Attachment.Name], nil
 }
@@ -292,5 +298,60 @@ func TestTasksOfAVolumeThatIsGoneAreStartedAgain(t *testing.T) {
 				t.Errorf("a task that has no volume: %+v", other)
 			}
 		})
+	}
+}
+
+// A volume counts as mounted, and is handed on, when it is its group's.
+func TestVolumesAreGivenToTheirGroup(t *testing.T) {
+	t.Parallel()
+	broken := true
+	h, m, facts, s := volumes(map[string]api.AttachmentState{"a": api.ControllerPublished, "b": api.ControllerPublished}, func(_ context.Context, call string) error {
+		if call == "give a" && broken {
+			return errors.New("the disk is read only")
+		}
+		return nil
+	})
+	a := s.Assignment()
+	a.Attachments[0].Attachment.FSGroup = 4711
+	if err := h.Up(t.Context(), s); err == nil {
+		t.Error("a volume that could not be given to its group is up")
+	}
+	if got := facts.facts["a"]; got.State != "" || got.Problem == nil || got.Problem.Message != "the disk is read only" {
+		t.Errorf("fact = %+v", got)
+	}
+	if _, there := s.Mounts()["a"]; there {
+		t.Error("the volume was handed on")
+	}
+	broken = false
+	if err := h.Up(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if got := facts.facts["a"]; got.State != api.NodePublished || got.Problem != nil {
+		t.Errorf("fact = %+v", got)
+	}
+	if got, want := m.sorted(), "give a, give a, mount a, mount a, mount b, mount b"; got != want {
+		t.Errorf("calls = %s, want %s", got, want)
+	}
+}
+
+// While it lasts it says how far it is, and it lasts no longer than the agent.
+func TestVolumesSayHowFarTheyAre(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	h, _, facts, s := volumes(map[string]api.AttachmentState{"a": api.ControllerPublished}, func(ctx context.Context, call string) error {
+		if call != "give a" {
+			return nil
+		}
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	a := s.Assignment()
+	a.Attachments[0].Attachment.FSGroup = 4711
+	if err := h.Up(ctx, s); !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v, want %v", err, context.Canceled)
+	}
+	if got := facts.facts["a"]; got.State != "" || got.Problem == nil || got.Problem.Message != "half of it" {
+		t.Errorf("fact = %+v", got)
 	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Topology        bool
 	PublishReadonly bool
 	MultiWriter     bool
+	// MountGroup turns on VOLUME_MOUNT_GROUP.
+	MountGroup bool
 	// Clone turns on CLONE_VOLUME. Snapshots are those that the provider has,
 	// and turn on CREATE_DELETE_SNAPSHOT.
 	Clone     bool

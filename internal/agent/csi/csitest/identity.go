@@ -108,6 +108,9 @@ func (o *Options) nodeTypes() []csi.NodeServiceCapability_RPC_Type {
 	if o.MultiWriter {
 		types = append(types, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
 	}
+	if o.MountGroup {
+		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP)
+	}
 	if o.Conditions {
 		types = append(types, csi.NodeServiceCapability_RPC_VOLUME_CONDITION)
 	}

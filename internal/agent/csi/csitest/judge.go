@@ -197,6 +197,9 @@ func (b *Backend) judgeMode(c *call, capability *csi.VolumeCapability) {
 	if mode := capability.GetAccessMode().GetMode(); countsWriters(mode) && !b.options.MultiWriter {
 		b.violate(c, "access mode %s, and the driver lacks SINGLE_NODE_MULTI_WRITER", mode)
 	}
+	if group := capability.GetMount().GetVolumeMountGroup(); group != "" && !b.options.MountGroup {
+		b.violate(c, "volume_mount_group %s, and the driver lacks VOLUME_MOUNT_GROUP", group)
+	}
 }
 
 // countsWriters reports whether the mode needs SINGLE_NODE_MULTI_WRITER.

@@ -435,12 +435,16 @@ func testUser(w *world) {
 	if err := os.Mkdir(fresh, 0o755); err != nil {
 		w.Fatal(err)
 	}
-	for _, user := range []string{"1000", "1000:1000", "app"} {
-		spec := w.spec("j1/main", `id -u; touch /local/x /secrets/x || exit 1; [ $(id -u) = 1000 ] || exit 2; [ -z "$VOLUME" ] || touch /data/x || exit 3`)
+	for _, user := range []string{"1000", "1000:1000", "app", "1000 of a group"} {
+		user, ofGroup := strings.CutSuffix(user, " of a group")
+		spec := w.spec("j1/main", `id -u; [ -z "$GROUP" ] || id -G | grep -qw "$GROUP" || exit 4; touch /local/x /secrets/x || exit 1; [ $(id -u) = 1000 ] || exit 2; [ -z "$VOLUME" ] || touch /data/x || exit 3`)
 		spec.Task.User = user
 		if user == "1000" {
 			spec.Mounts = []driver.Mount{{Source: fresh, Destination: "/data"}}
 			spec.Env["VOLUME"] = "1"
+		}
+		if ofGroup {
+			spec.Mounts[0].Group, spec.Env["GROUP"] = 4711, "4711"
 		}
 		w.start(d, spec)
 		if status := w.wait(d, spec); status.ExitCode != 0 {

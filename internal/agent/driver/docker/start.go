@@ -218,6 +218,9 @@ func (d *Driver) options(spec *driver.Spec, cfg *config, replace bool) (client.C
 		}
 	}
 	host.CapAdd = cfg.capAdd
+	for _, g := range spec.Groups() {
+		host.GroupAdd = append(slices.Clone(host.GroupAdd), strconv.Itoa(g))
+	}
 	d.setPrivileged(&host, cfg, replace)
 	mounts, devices, err := d.allMounts(spec, cfg)
 	if err != nil {
