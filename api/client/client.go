@@ -96,6 +96,16 @@ func parseAddress(address string) (*url.URL, error) {
 	return base, nil
 }
 
+// IfAbsent returns the client for writes that only create: what is there already
+// answers conflict, and is left alone. It shares the client's connections. The
+// servers refuse writes of it that create nothing.
+func (c *Client) IfAbsent() *Client {
+	only := *c
+	only.header = c.header.Clone()
+	only.header.Set("If-None-Match", "*")
+	return &only
+}
+
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -17,7 +17,7 @@ import (
 
 func (a *app) applyCommand() *cobra.Command {
 	var wait *waiting
-	var version uint64
+	var when restsOn
 	var in *inputs
 	cmd := &cobra.Command{
 		Use:   "apply FILE...",
@@ -27,18 +27,21 @@ func (a *app) applyCommand() *cobra.Command {
 			"same file again changes nothing.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			if when.version > 0 && when.createOnly {
+				return Usage(errors.New("--check-version is for a job that is there, and --create-only for what is not: leave one out"))
+			}
 			all, err := a.parse(files, in)
 			if err != nil {
 				return err
 			}
-			if version > 0 && len(all.Jobs) != 1 {
+			if when.version > 0 && len(all.Jobs) != 1 {
 				return Usage(fmt.Errorf("--check-version is for one job, and the files have %d (see 'berth apply --help')", len(all.Jobs)))
 			}
 			c, err := a.client()
 			if err != nil {
 				return err
 			}
-			done, err := a.apply(cmd.Context(), c, all, version)
+			done, err := a.apply(cmd.Context(), c, all, when)
 			if err == nil && !wait.detach {
 				done, err = a.awaitApplied(cmd.Context(), c, wait, done)
 			}
@@ -50,9 +53,43 @@ func (a *app) applyCommand() *cobra.Command {
 	}
 	wait = waitFlags(cmd)
 	healthyFlag(cmd, wait)
-	versionFlag(cmd, &version)
+	versionFlag(cmd, &when.version)
+	createFlag(cmd, &when.createOnly)
 	in = inputFlags(cmd)
 	return cmd
+}
+
+// restsOn is what a write rests on.
+type restsOn struct {
+	// version is that of the job, 0 for any.
+	version uint64
+	// createOnly: only what is not there.
+	createOnly bool
+}
+
+// client is one whose writes rest on it.
+func (w restsOn) client(c *client.Client) *client.Client {
+	if w.createOnly {
+		return c.IfAbsent()
+	}
+	return c
+}
+
+// orRepeat says what to do about a write that may have been done.
+func (w restsOn) orRepeat(err error) error {
+	switch {
+	case api.CodeOf(err) != api.CodeUncertain:
+		return err
+	case w.createOnly:
+		return fmt.Errorf("%w; look whether it is there now: if it is not, run the same command again", err)
+	default:
+		return fmt.Errorf("%w; run the same command again: what is already so does not change", err)
+	}
+}
+
+// createFlag gives a command the flag of a write that only creates.
+func createFlag(cmd *cobra.Command, createOnly *bool) {
+	cmd.Flags().BoolVar(createOnly, "create-only", false, "create what is not there, and fail at what is, leaving it as it is")
 }
 
 // healthyFlag gives a command that applies jobs the flag to wait for longer.
@@ -134,24 +171,25 @@ func (a *app) readFile(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, spec.MaxFileSize+1))
 }
 
-// apply writes volumes, then jobs. The version is that of the job, 0 for any.
-func (a *app) apply(ctx context.Context, c *client.Client, all *spec.File, version uint64) (applied, error) {
+// apply writes volumes, then jobs.
+func (a *app) apply(ctx context.Context, c *client.Client, all *spec.File, when restsOn) (applied, error) {
+	c = when.client(c)
 	done := applied{Volumes: []api.VolumeInfo{}, Jobs: []api.JobInfo{}}
 	a.warn("", all.Warnings)
 	for _, v := range all.Volumes {
 		ns := a.orDefault(v.Namespace)
 		info, err := c.ApplyVolume(ctx, ns, v.ID, v.Spec, 0)
 		if err != nil {
-			return done, fmt.Errorf("apply volume %s/%s: %w", ns, v.ID, orRepeat(err))
+			return done, fmt.Errorf("apply volume %s/%s: %w", ns, v.ID, when.orRepeat(err))
 		}
 		a.progress("volume %s/%s applied (%s)", ns, v.ID, info.Status.State)
 		done.Volumes = append(done.Volumes, info)
 	}
 	for _, j := range all.Jobs {
 		ns := a.orDefault(j.Namespace)
-		info, err := c.ApplyJob(ctx, ns, j.ID, j.Spec, version)
+		info, err := c.ApplyJob(ctx, ns, j.ID, j.Spec, when.version)
 		if err != nil {
-			return done, fmt.Errorf("apply job %s/%s: %w", ns, j.ID, orRepeat(err))
+			return done, fmt.Errorf("apply job %s/%s: %w", ns, j.ID, when.orRepeat(err))
 		}
 		a.progress("job %s/%s applied", ns, j.ID)
 		a.warn(fmt.Sprintf("job %s/%s: ", ns, j.ID), info.Warnings)
@@ -185,12 +223,7 @@ func (a *app) awaitApplied(ctx context.Context, c *client.Client, w *waiting, al
 }
 
 // orRepeat says what to do about a write that may have been done.
-func orRepeat(err error) error {
-	if api.CodeOf(err) == api.CodeUncertain {
-		return fmt.Errorf("%w; run the same command again: what is already so does not change", err)
-	}
-	return err
-}
+func orRepeat(err error) error { return restsOn{}.orRepeat(err) }
 
 // warn says what was found to be of no use, before the output and apart from it.
 func (a *app) warn(of string, warnings []api.Field) {

@@ -39,6 +39,7 @@ func (a *app) snapshotCommand() *cobra.Command {
 
 func (a *app) createSnapshotCommand() *cobra.Command {
 	var wait *waiting
+	var when restsOn
 	var keep string
 	var parameters map[string]string
 	create := &cobra.Command{
@@ -62,9 +63,9 @@ func (a *app) createSnapshotCommand() *cobra.Command {
 				return err
 			}
 			creation := api.SnapshotCreation{VolumeID: api.VolumeID(args[0]), Spec: api.SnapshotSpec{Keep: api.Duration(kept), Parameters: parameters}}
-			s, err := c.CreateSnapshot(cmd.Context(), a.ns(), id, creation)
+			s, err := when.client(c).CreateSnapshot(cmd.Context(), a.ns(), id, creation)
 			if err != nil {
-				return search{a, c, "volume"}.notFound(cmd.Context(), args[0], orRepeat(err))
+				return search{a, c, "volume"}.notFound(cmd.Context(), args[0], when.orRepeat(err))
 			}
 			if !wait.detach {
 				ctx, cancel := wait.limit(cmd.Context())
@@ -83,6 +84,7 @@ func (a *app) createSnapshotCommand() *cobra.Command {
 			return nil
 		},
 	}
+	createFlag(create, &when.createOnly)
 	create.Flags().StringVar(&keep, "keep", "", "delete it after this `time`, such as 30d or 12h (default: it stays)")
 	create.Flags().StringToStringVar(&parameters, "parameter", nil, "a `key=value` for the plugin; may be repeated")
 	k, _ := kindNamed("volume")

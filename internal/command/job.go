@@ -16,6 +16,9 @@ type ApplyJob struct {
 	UID     string      `json:"uid"`
 	Spec    api.JobSpec `json:"spec"`
 	Version uint64      `json:"version,omitempty"`
+	// IfAbsent: only if there is no such job. A job that was stopped is there
+	// until it is collected.
+	IfAbsent bool `json:"if_absent,omitempty"`
 }
 
 // Kind implements Command.
@@ -35,6 +38,9 @@ func (c *ApplyJob) Validate() error {
 func (c *ApplyJob) Apply(tx *state.Tx) error {
 	old := tx.Job(c.Namespace, c.ID)
 	if err := checkVersion("job", string(c.ID), metaOf(old), c.Version); err != nil {
+		return err
+	}
+	if err := checkAbsent("job", string(c.ID), metaOf(old), c.IfAbsent); err != nil {
 		return err
 	}
 	next := &api.Job{Namespace: c.Namespace, ID: c.ID, UID: c.UID}

@@ -20,6 +20,8 @@ type CreateSnapshot struct {
 	// Scheduled is the time that a schedule's is for.
 	Scheduled time.Time        `json:"scheduled,omitzero"`
 	Spec      api.SnapshotSpec `json:"spec"`
+	// IfAbsent: only if there is no such snapshot.
+	IfAbsent bool `json:"if_absent,omitempty"`
 }
 
 // Kind implements Command.
@@ -55,6 +57,9 @@ func (c *CreateSnapshot) Apply(tx *state.Tx) error {
 	}
 	status := api.SnapshotStatus{State: api.SnapshotCreating, AccessibleTopology: vol.Status.AccessibleTopology}
 	old := tx.Snapshot(c.Namespace, c.ID)
+	if err := checkAbsent("snapshot", string(c.ID), metaOf(old), c.IfAbsent); err != nil {
+		return err
+	}
 	if old == nil {
 		tx.PutSnapshot(&api.Snapshot{
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,

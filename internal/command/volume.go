@@ -19,6 +19,8 @@ type ApplyVolume struct {
 	Spec api.VolumeSpec `json:"spec"`
 	// Version is the version that the change rests on: 0 for any.
 	Version uint64 `json:"version,omitempty"`
+	// IfAbsent: only if there is no such volume.
+	IfAbsent bool `json:"if_absent,omitempty"`
 	// Secrets are the volume's from now on, sealed; without names it has none
 	// any more. Nil leaves those that it has.
 	Secrets *api.SealedSecrets `json:"secrets,omitempty"`
@@ -54,6 +56,9 @@ func (c *ApplyVolume) Validate() error {
 func (c *ApplyVolume) Apply(tx *state.Tx) error {
 	old := tx.Volume(c.Namespace, c.ID)
 	if err := checkVersion("volume", string(c.ID), metaOf(old), c.Version); err != nil {
+		return err
+	}
+	if err := checkAbsent("volume", string(c.ID), metaOf(old), c.IfAbsent); err != nil {
 		return err
 	}
 	if old == nil {
@@ -357,4 +362,13 @@ func checkVersion(noun, id string, stored *api.Meta, want uint64) error {
 		return conflict("%s %s is at version %d, and the change was made for version %d", noun, id, stored.Version, want)
 	}
 	return nil
+}
+
+// checkAbsent answers a conflict if a write rests on there being nothing yet,
+// and there is. What is being deleted is there until it is gone.
+func checkAbsent(noun, id string, stored *api.Meta, ifAbsent bool) error {
+	if !ifAbsent || stored == nil {
+		return nil
+	}
+	return conflict("%s %s is there already, at version %d, and was to be created", noun, id, stored.Version)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/berth-dev/berth/api"
@@ -17,7 +18,43 @@ func (h *Handler) admit(r *request, rt route) error {
 	if err := h.fromOwnPages(r); err != nil {
 		return err
 	}
-	return r.readQuery(rt)
+	if err := r.readQuery(rt); err != nil {
+		return err
+	}
+	return r.readConditions(rt)
+}
+
+// readConditions reads the headers that make a write conditional, and refuses
+// those that the route cannot heed: a write must not become unconditional.
+func (r *request) readConditions(rt route) error {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil // they are a cache's
+	}
+	var p api.Problems
+	if none := r.Header.Values("If-None-Match"); len(none) > 0 {
+		switch r.ifAbsent = true; {
+		case !rt.creates:
+			p.Add("If-None-Match", "is given, and nothing is created here", "leave it out")
+		case len(none) > 1 || none[0] != "*":
+			p.Addf("If-None-Match", "write If-None-Match: *", "is %q", strings.Join(none, ", "))
+		case r.query.Has("version") || r.Header.Get("If-Match") != "":
+			p.Add("If-None-Match", "is given, and so is a version, which only what is there can have", "leave one of them out")
+		}
+	}
+	if match := r.Header.Values("If-Match"); len(match) > 0 {
+		version := strings.Trim(strings.Join(match, ","), `"`)
+		switch _, err := strconv.ParseUint(version, 10, 64); {
+		case !slices.Contains(rt.query, "version"):
+			p.Add("If-Match", "is given, and the write cannot be made to depend on a version", "leave it out")
+		case err != nil || version == "0":
+			p.Addf("If-Match", `give the object's version: If-Match: "12"`, "is %q", strings.Join(match, ","))
+		case r.query.Has("version") && r.query.Get("version") != version:
+			p.Addf("If-Match", "leave one of them out", "is %s, and the parameter version is %s", version, r.query.Get("version"))
+		default:
+			r.query.Set("version", version)
+		}
+	}
+	return p.Err("the request")
 }
 
 // fromOwnPages refuses what a web page of somebody else sends through the

@@ -34,6 +34,7 @@ func (h *Handler) importVolume(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	apply.IfAbsent = true
 	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
 	defer cancel()
 	notes, err := h.verify(ctx, v, &spec, apply)

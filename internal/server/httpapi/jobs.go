@@ -89,7 +89,7 @@ func (h *Handler) putJob(r *request) (any, error) {
 		return nil, err
 	}
 	id := api.JobID(r.PathValue("id"))
-	return h.applyJob(r, &command.ApplyJob{Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version})
+	return h.applyJob(r, &command.ApplyJob{Namespace: r.namespace(), ID: id, UID: newUID(), Spec: spec, Version: version, IfAbsent: r.ifAbsent})
 }
 
 // applyJob writes a job's spec, and answers the job.

@@ -86,6 +86,12 @@ func (d describer) operation(rt route) object {
 	for _, name := range rt.query {
 		params = append(params, describeParameter(name, "query"))
 	}
+	if slices.Contains(rt.query, "version") {
+		params = append(params, header("If-Match", `The same as the parameter version, as HTTP has it: "12".`))
+	}
+	if rt.creates {
+		params = append(params, header("If-None-Match", "* writes only if there is no such object yet, and answers conflict otherwise."))
+	}
 	if rt.node {
 		o["security"] = []object{{"node": []string{}}}
 		params = append(params,

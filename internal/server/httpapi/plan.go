@@ -88,7 +88,7 @@ func (h *Handler) planJob(r *request) (any, error) {
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
-	apply := &command.ApplyJob{Namespace: r.namespace(), ID: api.JobID(r.PathValue("id")), UID: newUID(), Spec: spec, Version: version}
+	apply := &command.ApplyJob{Namespace: r.namespace(), ID: api.JobID(r.PathValue("id")), UID: newUID(), Spec: spec, Version: version, IfAbsent: r.ifAbsent}
 	if err := h.checkJob(apply); err != nil {
 		return nil, err
 	}

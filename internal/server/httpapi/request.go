@@ -18,6 +18,8 @@ type request struct {
 	w       http.ResponseWriter
 	buffers *buffers
 	query   url.Values
+	// ifAbsent: a write is only for what is not there.
+	ifAbsent bool
 	// streamed: the answer is not JSON, and has been written already.
 	streamed bool
 	// begun: a part of the answer is on its way.

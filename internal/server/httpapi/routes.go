@@ -24,6 +24,8 @@ type route struct {
 	body, answer any
 	// media is the type of what is answered, and sent, if it is not JSON.
 	media, bodyMedia string
+	// creates: the write can be made only for what is not there, by If-None-Match.
+	creates bool
 	// node: the caller is the agent of a node, and proves it.
 	node bool
 	// always: the route answers also while this server does not lead.
@@ -51,7 +53,7 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/volume/{namespace}/{id}", name: "Volume", doc: "Read a volume with all that concerns it.",
 			handle: h.getVolume, query: polls(), answer: api.VolumeInfo{}},
 		{pattern: "PUT /v1/volume/{namespace}/{id}", name: "ApplyVolume", doc: "Create a volume, or change its spec.",
-			handle: h.putVolume, query: conditional(), body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
+			handle: h.putVolume, creates: true, query: conditional(), body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "DELETE /v1/volume/{namespace}/{id}", name: "DeleteVolume", doc: "Let a volume go as soon as nothing holds it.",
 			handle: h.deleteVolume, query: append(conditional(), "reclaim"), answer: api.VolumeInfo{}},
 		{pattern: "POST /v1/volume/{namespace}/{id}/detach", name: "DetachVolume", doc: "Take a volume off nodes: what waits for that is tried at once, and what uses it is stopped first if that is said.",
@@ -69,13 +71,13 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/job/{namespace}/{id}", name: "Job", doc: "Read a job with its allocations.",
 			handle: h.getJob, query: polls(), answer: api.JobInfo{}},
 		{pattern: "PUT /v1/job/{namespace}/{id}", name: "ApplyJob", doc: "Create a job, change its spec, or start it again.",
-			handle: h.putJob, query: conditional(), body: api.JobSpec{}, answer: api.JobInfo{}},
+			handle: h.putJob, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobInfo{}},
 		{pattern: "DELETE /v1/job/{namespace}/{id}", name: "StopJob", doc: "Stop a job.",
 			handle: h.stopJob, query: conditional(), answer: api.JobInfo{}},
 		{pattern: "POST /v1/plan", name: "Plan", doc: "Say what applying volumes and jobs would do, one after the other, and do nothing.",
 			handle: h.plan, body: api.PlanRequest{}, answer: api.Plan{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/plan", name: "PlanJob", doc: "Say what applying a job would do, and do nothing.",
-			handle: h.planJob, query: conditional(), body: api.JobSpec{}, answer: api.JobPlan{}},
+			handle: h.planJob, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobPlan{}},
 		{pattern: "GET /v1/job/{namespace}/{id}/revisions", name: "JobRevisions", doc: "List the specs that were applied for a job, without them, newest first.",
 			handle: h.jobRevisions, query: append(polls(), "per_page", "next_token"), answer: []api.JobRevision{}},
 		{pattern: "GET /v1/job/{namespace}/{id}/revision/{revision}", name: "JobRevision", doc: "Read a spec that was applied for a job.",
@@ -109,7 +111,7 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/snapshot/{namespace}/{id}", name: "Snapshot", doc: "Read a snapshot with all that concerns it.",
 			handle: h.getSnapshot, query: polls(), answer: api.SnapshotInfo{}},
 		{pattern: "PUT /v1/snapshot/{namespace}/{id}", name: "CreateSnapshot", doc: "Make a snapshot of a volume. The same again changes nothing.",
-			handle: h.putSnapshot, body: api.SnapshotCreation{}, answer: api.SnapshotInfo{}},
+			handle: h.putSnapshot, creates: true, body: api.SnapshotCreation{}, answer: api.SnapshotInfo{}},
 		{pattern: "DELETE /v1/snapshot/{namespace}/{id}", name: "DeleteSnapshot", doc: "Let a snapshot go as soon as the plugin lets it.",
 			handle: h.deleteSnapshot, query: conditional(), answer: api.SnapshotInfo{}},
 		{pattern: "GET /v1/operations", name: "Operations", doc: "List operations, open and ended.",
@@ -160,7 +162,7 @@ func (h *Handler) questionRoutes() []route {
 		{pattern: "DELETE /v1/finding/{id}", name: "DeleteFound", doc: "Have the plugin delete a volume that was found and is not known: it is registered, and deleted with its data.",
 			handle: h.deleteFound, answer: api.VolumeInfo{}},
 		{pattern: "POST /v1/volume/{namespace}/{id}/import", name: "ImportVolume", doc: "Register a volume that exists already, after its plugin has said that it is there and can be used so.",
-			handle: h.importVolume, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
+			handle: h.importVolume, creates: true, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "GET /v1/sweep", name: "SweepReports", doc: "Read how the last comparison of each plugin with the state went.",
 			handle: h.sweepReports, answer: []api.SweepReport{}},
 		{pattern: "POST /v1/sweep", name: "Sweep", doc: "Compare plugins with the state now: one, or all.",

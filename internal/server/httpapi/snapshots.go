@@ -46,7 +46,7 @@ func (h *Handler) putSnapshot(r *request) (any, error) {
 	}
 	id := api.SnapshotID(r.PathValue("id"))
 	create := &command.CreateSnapshot{
-		Namespace: r.namespace(), ID: id, UID: newUID(), VolumeID: creation.VolumeID, Owner: api.OwnerUser, Spec: creation.Spec,
+		Namespace: r.namespace(), ID: id, UID: newUID(), VolumeID: creation.VolumeID, Owner: api.OwnerUser, Spec: creation.Spec, IfAbsent: r.ifAbsent,
 	}
 	if err := create.Validate(); err != nil {
 		return nil, err

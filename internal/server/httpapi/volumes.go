@@ -54,6 +54,7 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	apply.IfAbsent = r.ifAbsent
 	if _, err := h.propose(r, apply); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package httpapi_test
 
 import (
 	"fmt"
+	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,7 +27,7 @@ func TestConditionalWrites(t *testing.T) {
 		pg := w.join("n1").provision("pg")
 		named := pg.Spec
 		named.Name = "postgres"
-		idle := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec"}}}}}
+		idle := idleJob()
 		if _, err := w.ApplyJob(ctx, "default", "db", idle, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -56,16 +58,73 @@ func TestConditionalWrites(t *testing.T) {
 			{"StopOfAnOlderVersion", func() error { _, err := w.StopJob(ctx, "default", "db", info.Version+1); return err },
 				fmt.Sprintf("conflict: job db is at version %d, and the change was made for version %d", info.Version, info.Version+1)},
 			{"StopOfThatVersion", func() error { _, err := w.StopJob(ctx, "default", "db", info.Version); return err }, ""},
+			{"CreationOfAVolumeThatIsThere", func() error { _, err := w.IfAbsent().ApplyVolume(ctx, "default", "pg", named, 0); return err },
+				"conflict: volume pg is there already, at some version, and was to be created"},
+			{"CreationOfAVolume", func() error { _, err := w.IfAbsent().ApplyVolume(ctx, "default", "other", volume(), 0); return err }, ""},
+			{"CreationOfAVolumeAgain", func() error { _, err := w.IfAbsent().ApplyVolume(ctx, "default", "other", volume(), 0); return err },
+				"conflict: volume other is there already, at some version, and was to be created"},
+			{"CreationOfAJobThatWasStopped", func() error { _, err := w.IfAbsent().ApplyJob(ctx, "default", "db", other, 0); return err },
+				"conflict: job db is there already, at some version, and was to be created"},
+			{"CreationOfAJob", func() error { _, err := w.IfAbsent().ApplyJob(ctx, "default", "new", other, 0); return err }, ""},
+			{"CreationOfAVersion", func() error { _, err := w.IfAbsent().ApplyJob(ctx, "default", "new", other, 3); return err },
+				"invalid: the request has a problem\n  If-None-Match is given, and so is a version, which only what is there can have; leave one of them out"},
+			{"DeletionOfWhatIsAbsent", func() error { return w.IfAbsent().DeleteVolume(ctx, "default", "other", 0) },
+				"invalid: the request has a problem\n  If-None-Match is given, and nothing is created here; leave it out"},
 		} {
 			got := ""
 			if err := tc.do(); err != nil {
 				got = fmt.Sprintf("%s: %s", api.CodeOf(err), err)
+			}
+			if strings.Contains(got, "is there already") { // controllers write too
+				got = regexp.MustCompile(`version \d+`).ReplaceAllString(got, "some version")
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 			}
 		}
 	})
+}
+
+// TestConditionsInHeaders has HTTP's own words for what the parameter version
+// says, and none of them passed over.
+func TestConditionsInHeaders(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		defer w.stop()
+		w.join("n1")
+		const path = "/v1/volume/default/pg"
+		for _, tc := range []struct {
+			name, method, path string
+			body               any
+			headers            []string
+			status             int
+			want               string
+		}{
+			{"Create", http.MethodPut, path, volume(), []string{"If-None-Match", "*"}, http.StatusOK, `"id":"pg"`},
+			{"CreateAgain", http.MethodPut, path, volume(), []string{"If-None-Match", "*"}, http.StatusConflict, "is there already"},
+			{"CreateByEntity", http.MethodPut, path, volume(), []string{"If-None-Match", `"abc"`}, http.StatusBadRequest, "write If-None-Match: *"},
+			{"OfAnotherVersion", http.MethodPut, path, volume(), []string{"If-Match", `"7"`}, http.StatusConflict, "the change was made for version 7"},
+			{"OfNoVersion", http.MethodPut, path, volume(), []string{"If-Match", "*"}, http.StatusBadRequest, "give the object's version"},
+			{"OfTwoVersions", http.MethodPut, path + "?version=1", volume(), []string{"If-Match", "2"}, http.StatusBadRequest, "the parameter version is 1"},
+			{"WhereNoVersionCounts", http.MethodPost, path + "/detach", api.DetachRequest{}, []string{"If-Match", "1"}, http.StatusBadRequest, "cannot be made to depend on a version"},
+			{"WhereNothingIsCreated", http.MethodPost, "/v1/sweep", api.SweepRequest{}, []string{"If-None-Match", "*"}, http.StatusBadRequest, "nothing is created here"},
+			{"Read", http.MethodGet, path, nil, []string{"If-None-Match", "*"}, http.StatusOK, `"id":"pg"`},
+			{"PlanOfACreation", http.MethodPost, "/v1/job/default/db/plan", idleJob(), []string{"If-None-Match", "*"}, http.StatusOK, `"action":"create"`},
+			{"SnapshotOfNothing", http.MethodPut, "/v1/snapshot/default/s", api.SnapshotCreation{VolumeID: "none"}, []string{"If-None-Match", "*"}, http.StatusNotFound, "none"},
+			{"DeleteOfAnotherVersion", http.MethodDelete, path, nil, []string{"If-Match", `"7"`}, http.StatusConflict, "the change was made for version 7"},
+		} {
+			got := w.send(tc.method, tc.path, tc.body, tc.headers...)
+			if got.status != tc.status || !strings.Contains(got.body, tc.want) {
+				t.Errorf("%s: %d %s, want %d with %q", tc.name, got.status, got.body, tc.status, tc.want)
+			}
+		}
+	})
+}
+
+// idleJob is a job of one task.
+func idleJob() api.JobSpec {
+	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec"}}}}}
 }
 
 // TestRefusedWrites is what a person gets to read, with all problems at once.
