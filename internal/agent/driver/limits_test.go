@@ -197,8 +197,10 @@ func TestUsage(t *testing.T) {
 		spec.Task.Resources = &api.Resources{MemoryMB: 64}
 		start(t, d, spec)
 		said(t, spec, "ready")
-		for {
-			u, err := m.Usage(ctx(t), spec.ID)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for c := ctx(t); ; {
+			u, err := m.Usage(c, spec.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,6 +209,11 @@ func TestUsage(t *testing.T) {
 					t.Errorf("the limit is %d", u.MemoryLimitBytes)
 				}
 				break
+			}
+			select {
+			case <-tick.C:
+			case <-c.Done():
+				t.Fatalf("it is said to use %+v", u)
 			}
 		}
 		if _, err := m.Usage(ctx(t), "nobody/knows"); api.CodeOf(err) != api.CodeNotFound {

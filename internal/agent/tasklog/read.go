@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,10 +141,11 @@ func (r *Reader) read(p []byte) (int, error) {
 
 // open opens the part that has the position.
 func (r *Reader) open() error {
-	parts, newest, err := look(r.path)
+	dir, parts, newest, err := look(r.path)
 	if err != nil {
 		return err
 	}
+	defer closeDir(dir)
 	if first := after(parts); r.at >= first {
 		r.file, r.first = newest, first
 		return nil
@@ -158,7 +160,7 @@ func (r *Reader) open() error {
 		if r.at >= p.end() {
 			continue
 		}
-		f, err := openPart(p.path)
+		f, err := openPart(dir, p.name)
 		if f == nil && err == nil {
 			break
 		}
@@ -170,10 +172,11 @@ func (r *Reader) open() error {
 
 // bounds is where the log begins and ends now.
 func (r *Reader) bounds() (begin, end int64, err error) {
-	parts, newest, err := look(r.path)
+	dir, parts, newest, err := look(r.path)
 	if err != nil {
 		return 0, 0, err
 	}
+	closeDir(dir)
 	end = after(parts)
 	if len(parts) > 0 {
 		begin = parts[0].first
@@ -192,20 +195,37 @@ func (r *Reader) bounds() (begin, end int64, err error) {
 // maxLooks bounds how often a log is looked at that is rotated meanwhile.
 const maxLooks = 100
 
-// look is the older parts of a log and its newest, which may be nil. They
-// belong together: the newest is renamed when there is a newer one, so if the
-// names are the same before and after it was opened, it is what follows them.
-func look(path string) ([]part, *os.File, error) {
+// look is the older parts of a log, the directory that they are in, and its
+// newest part, which may be nil; so may the directory. The parts belong together:
+// the newest is renamed when there is a newer one, so if the names are the same
+// before and after it was opened, it is what follows them.
+func look(path string) (dir *os.Root, parts []part, newest *os.File, err error) {
+	dir, err = openDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	parts, newest, err = lookIn(dir, filepath.Base(path))
+	if err != nil {
+		closeDir(dir)
+		return nil, nil, nil, err
+	}
+	return dir, parts, newest, nil
+}
+
+func lookIn(dir *os.Root, name string) ([]part, *os.File, error) {
 	for range maxLooks {
-		before, err := older(path)
+		before, err := older(dir, name)
 		if err != nil {
 			return nil, nil, err
 		}
-		newest, err := openPart(path)
+		newest, err := openPart(dir, name)
 		if err != nil {
 			return nil, nil, err
 		}
-		now, err := older(path)
+		now, err := older(dir, name)
 		if err == nil && len(before) == len(now) && (len(now) == 0 || before[len(before)-1] == now[len(now)-1]) {
 			return now, newest, nil
 		}
@@ -219,11 +239,17 @@ func look(path string) ([]part, *os.File, error) {
 	return nil, nil, api.Errorf(api.CodeUnavailable, "the log is rotated faster than it can be looked at")
 }
 
+func closeDir(dir *os.Root) {
+	if dir != nil {
+		_ = dir.Close() // it was only read
+	}
+}
+
 // openPart opens a part for reading, or answers nil if it is not there. It
-// follows no link, waits for nobody, and reads nothing but files: the directory
-// belongs to the task's user where there is no isolation.
-func openPart(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+// follows no link out of the directory, waits for nobody, and reads nothing but
+// files: the directory belongs to the task's user where there is no isolation.
+func openPart(dir *os.Root, name string) (*os.File, error) {
+	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // it is not there
 	}
@@ -232,7 +258,7 @@ func openPart(path string) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
+		err = fmt.Errorf("%s is no file", name)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open log: %w", err), f.Close())

@@ -34,10 +34,26 @@ func Path(taskDir, task string, stream api.LogType) string {
 	return filepath.Join(taskDir, Dir, task+"."+string(stream)+".log")
 }
 
+// openDir opens the directory that a log is in. It follows no link out of the
+// task's directory, which belongs to the task's user where there is no isolation.
+func openDir(path string) (*os.Root, error) {
+	dir := filepath.Dir(path)
+	task, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return nil, fmt.Errorf("look for log: %w", err)
+	}
+	defer func() { _ = task.Close() }() // it was only read
+	logs, err := task.OpenRoot(filepath.Base(dir))
+	if err != nil {
+		return nil, fmt.Errorf("look for log in %s: %w", dir, err)
+	}
+	return logs, nil
+}
+
 // part is an older file of a log. Its name says where it begins, and it is not
 // written any more, unless the newest could not be begun.
 type part struct {
-	path  string
+	name  string
 	first int64 // the position of its first byte
 	size  int64
 }
@@ -45,8 +61,8 @@ type part struct {
 func (p part) end() int64 { return p.first + p.size }
 
 // older lists the older parts of a log in their order.
-func older(path string) ([]part, error) {
-	names, err := os.ReadDir(filepath.Dir(path))
+func older(dir *os.Root, name string) ([]part, error) {
+	names, err := fs.ReadDir(dir.FS(), ".")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -55,13 +71,13 @@ func older(path string) ([]part, error) {
 	}
 	var parts []part
 	for _, n := range names {
-		number, numbered := strings.CutPrefix(n.Name(), filepath.Base(path)+".")
+		number, numbered := strings.CutPrefix(n.Name(), name+".")
 		first, err := strconv.ParseInt(number, 10, 64)
 		if !numbered || err != nil || first < 0 || !n.Type().IsRegular() {
 			continue
 		}
 		if info, err := n.Info(); err == nil {
-			parts = append(parts, part{path: filepath.Join(filepath.Dir(path), n.Name()), first: first, size: info.Size()})
+			parts = append(parts, part{name: n.Name(), first: first, size: info.Size()})
 		} // else it was removed meanwhile
 	}
 	slices.SortFunc(parts, func(a, b part) int { return cmp.Compare(a.first, b.first) })

@@ -135,13 +135,40 @@ func TestOthersFiles(t *testing.T) {
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{link, dir} {
+	pipe := filepath.Join(dir, "pipe.stdout.log")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{link, dir, pipe} {
 		if _, err := tasklog.Open(bad, api.LogQuery{}); err == nil {
 			t.Errorf("%s was read", bad)
 		}
 		if _, err := tasklog.Create(bad, 10, 3); err == nil {
 			t.Errorf("%s was written", bad)
 		}
+	}
+}
+
+// TestLogsLeadNowhere: a task that owns its directory puts a link in the place of
+// its logs, and the agent, which is root, writes nothing where the link leads.
+func TestLogsLeadNowhere(t *testing.T) {
+	t.Parallel()
+	task, others := t.TempDir(), t.TempDir()
+	path := tasklog.Path(task, "t", api.LogStdout)
+	if err := os.Symlink(others, filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasklog.Create(path, 10, 3); err == nil {
+		t.Error("a log was made where the link leads")
+	}
+	if err := os.WriteFile(filepath.Join(others, filepath.Base(path)), []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tasklog.Open(path, api.LogQuery{}); err == nil {
+		t.Error("what the link leads to was read")
+	}
+	if names, err := os.ReadDir(others); err != nil || len(names) != 1 {
+		t.Errorf("the other directory has %v, %v", names, err)
 	}
 }
 

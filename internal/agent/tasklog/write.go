@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ const (
 // Writer appends to a log, and forgets its oldest parts. It has one user.
 type Writer struct {
 	path  string
+	dir   *os.Root
+	name  string
 	limit int64
 	parts int
 
@@ -32,9 +35,13 @@ var _ io.WriteCloser = (*Writer)(nil)
 // Create opens the log to append, in parts of limit bytes, of which it keeps so
 // many, two at least. The caller must close it.
 func Create(path string, limit int64, parts int) (*Writer, error) {
-	w := &Writer{path: path, limit: limit, parts: parts}
-	if err := w.open(); err != nil {
+	dir, err := openDir(path)
+	if err != nil {
 		return nil, err
+	}
+	w := &Writer{path: path, dir: dir, name: filepath.Base(path), limit: limit, parts: parts}
+	if err := w.open(); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
 	return w, nil
 }
@@ -42,14 +49,18 @@ func Create(path string, limit int64, parts int) (*Writer, error) {
 // Path is the newest part.
 func (w *Writer) Path() string { return w.path }
 
-// open opens the newest part. It follows no link: the directory belongs to
-// the task's user where there is no isolation.
+// open opens the newest part. It follows no link out of the directory, waits for
+// nobody, and writes nothing but files: the directory belongs to the task's user
+// where there is no isolation.
 func (w *Writer) open() error {
-	f, err := os.OpenFile(w.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW, 0o640)
+	f, err := w.dir.OpenFile(w.name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NONBLOCK, 0o640)
 	if err != nil {
 		return fmt.Errorf("open log: %w", err)
 	}
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no file", w.path)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
 	}
@@ -59,7 +70,7 @@ func (w *Writer) open() error {
 
 // Position is where the next byte goes: how many were ever written.
 func (w *Writer) Position() (int64, error) {
-	parts, err := older(w.path)
+	parts, err := older(w.dir, w.name)
 	return after(parts) + w.size, err
 }
 
@@ -82,20 +93,20 @@ func (w *Writer) Write(p []byte) (int, error) {
 // last, and one older part at least stays: from it the position of the newest
 // is known.
 func (w *Writer) rotate() error {
-	parts, err := older(w.path)
+	parts, err := older(w.dir, w.name)
 	if err != nil {
 		return err
 	}
-	numbered := w.path + "." + strconv.FormatInt(after(parts), 10)
-	if err := os.Rename(w.path, numbered); err != nil {
+	numbered := w.name + "." + strconv.FormatInt(after(parts), 10)
+	if err := w.dir.Rename(w.name, numbered); err != nil {
 		return fmt.Errorf("rotate log: %w", err)
 	}
 	old := w.file
 	if err := w.open(); err != nil {
-		return errors.Join(err, os.Rename(numbered, w.path))
+		return errors.Join(err, w.dir.Rename(numbered, w.name))
 	}
 	for _, p := range parts[:max(0, len(parts)-w.parts+2)] {
-		if err := os.Remove(p.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := w.dir.Remove(p.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return errors.Join(fmt.Errorf("rotate log: %w", err), old.Close())
 		}
 	}
@@ -103,4 +114,4 @@ func (w *Writer) rotate() error {
 }
 
 // Close closes the newest part.
-func (w *Writer) Close() error { return w.file.Close() }
+func (w *Writer) Close() error { return errors.Join(w.file.Close(), w.dir.Close()) }

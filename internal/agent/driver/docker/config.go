@@ -111,8 +111,11 @@ func (d *Driver) parseRights(p *api.Problems, v *values, c *config) {
 	c.host.CapDrop = parseCapNames(v, "cap_drop")
 	d.parseModes(p, v, c, forbidden)
 	c.host.SecurityOpt = v.list("security_opt", `write security_opt = ["no-new-privileges"]`)
+	// Whatever is not known to take rights away may give some: a profile in
+	// JSON, the name of a profile that allows everything, what engines learn next.
+	harmless := []string{"no-new-privileges", "no-new-privileges=true", "no-new-privileges:true", "seccomp=builtin"}
 	for i, o := range c.host.SecurityOpt {
-		if strings.HasSuffix(o, "unconfined") || strings.HasSuffix(o, "disable") || strings.HasPrefix(o, "systempaths") {
+		if !slices.Contains(harmless, o) {
 			forbidden(fmt.Sprintf("security_opt[%d]", i), strconv.Quote(o))
 		}
 	}
@@ -323,9 +326,16 @@ func (d *Driver) checkSource(v *values, at string, m mount.Mount) {
 	case path.IsAbs(m.Source) && !d.cfg.AllowHostPaths:
 		v.wrong(at, `use a volume, or have the operator set allow_host_paths = true in driver "docker" of the agent's configuration`,
 			strconv.Quote(m.Source)+", a path of the machine, and this node does not allow it")
-	case !path.IsAbs(m.Source) && (m.Source == ".." || strings.HasPrefix(path.Clean(m.Source), "../")):
-		v.wrong(at, "stay in the task's directory", strconv.Quote(m.Source)+", which leaves the task's directory")
+	case !path.IsAbs(m.Source) && m.Source != "" && !slices.Contains(api.TaskDirs(), first(m.Source)):
+		v.wrong(at, fmt.Sprintf("begin with one of the task's own directories: %s", strings.Join(api.TaskDirs(), ", ")),
+			strconv.Quote(m.Source)+", which is the agent's")
 	}
+}
+
+// first is the first name of a relative path.
+func first(p string) string {
+	name, _, _ := strings.Cut(path.Clean(p), "/")
+	return name
 }
 
 // parseBind reads "source:target[:options]".

@@ -70,6 +70,41 @@ func TestWhatIsNotAllowed(t *testing.T) {
 	}
 }
 
+// TestWhatGivesRightsIsNotAllowed: security options and binds that would give a
+// task the machine by another name.
+func TestWhatGivesRightsIsNotAllowed(t *testing.T) {
+	t.Parallel()
+	check := func(cfg docker.Config, name, value string) error {
+		return newDriver(t, cfg).Check(api.Task{Name: "t", Driver: "docker", Config: map[string]any{"image": "x", name: []any{value}}})
+	}
+	for _, option := range []string{
+		"seccomp=unconfined", `seccomp={"defaultAction":"SCMP_ACT_ALLOW"}`, "apparmor=unconfined", "apparmor=mine", "label=disable", "label=type:spc_t",
+		"writable-cgroups=true", "systempaths=unconfined", "no-new-privileges=false",
+	} {
+		if err := check(docker.Config{}, "security_opt", option); err == nil || !strings.Contains(err.Error(), "config.security_opt[0] is") {
+			t.Errorf("%s: %v", option, err)
+		}
+		if err := check(docker.Config{AllowPrivileged: true}, "security_opt", option); err != nil {
+			t.Errorf("%s, and the operator allows it: %v", option, err)
+		}
+	}
+	for _, option := range []string{"no-new-privileges", "no-new-privileges=true", "seccomp=builtin"} {
+		if err := check(docker.Config{}, "security_opt", option); err != nil {
+			t.Errorf("%s: %v", option, err)
+		}
+	}
+	for _, bind := range []string{".:/task", "./:/task", "logs:/x", "./logs/../logs:/x", "..:/x", "alloc:/x", "local/..:/x"} {
+		if err := check(docker.Config{}, "volumes", bind); err == nil || !strings.Contains(err.Error(), "the task's own directories: local, secrets, tmp") {
+			t.Errorf("%s: %v", bind, err)
+		}
+	}
+	for _, bind := range []string{"local:/x", "./local/etc:/etc/x:ro", "secrets:/y", "tmp:/z"} {
+		if err := check(docker.Config{}, "volumes", bind); err != nil {
+			t.Errorf("%s: %v", bind, err)
+		}
+	}
+}
+
 // TestMistakesAreNamed all at once.
 func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (d *Driver) find(ctx context.Context, id string) (*found, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	name := d.containerName(id)
-	res, err := d.engine.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
+	res, err := d.engine().ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil, nil
@@ -158,7 +158,7 @@ func (d *Driver) Wait(ctx context.Context, id string) (driver.Status, error) {
 func (d *Driver) ends(ctx context.Context, id string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	res := d.engine.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
+	res := d.engine().ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case <-res.Result:
 		return nil
@@ -250,7 +250,7 @@ func (d *Driver) kill(ctx context.Context, c *found) error {
 func (d *Driver) signal(ctx context.Context, id, signal string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	_, err := d.engine.ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
+	_, err := d.engine().ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
 	if errdefs.IsNotFound(err) || errdefs.IsConflict(err) {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 	bounded, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	for {
-		_, err := d.engine.ContainerRemove(bounded, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		_, err := d.engine().ContainerRemove(bounded, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		if err == nil || errdefs.IsNotFound(err) {
 			break
 		}
@@ -297,12 +297,20 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 			return d.problem(err)
 		}
 	}
+	return d.forget(ctx, id)
+}
+
+// forget forgets a container that is gone.
+func (d *Driver) forget(ctx context.Context, id string) error {
 	d.mu.Lock()
 	delete(d.deadlines, id)
 	delete(d.killed, id)
 	d.mu.Unlock()
 	return d.forgetLogs(ctx, id)
 }
+
+// short is so much of a container's id as is in the names of files.
+func short(id string) string { return id[:min(len(id), 32)] }
 
 // sleep waits, and reports whether ctx still is.
 func sleep(ctx context.Context, t time.Duration) bool {

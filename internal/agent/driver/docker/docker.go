@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -62,9 +63,10 @@ type Config struct {
 
 // Driver is the task driver.
 type Driver struct {
-	cfg    Config
-	engine *client.Client
-	log    *slog.Logger
+	cfg Config
+	log *slog.Logger
+	// client knows the version of the API that it and the engine agreed on.
+	client atomic.Pointer[client.Client]
 	pulls  pulls
 	copies copies
 
@@ -77,9 +79,9 @@ type Driver struct {
 	unprivileged bool
 	// strange are capabilities that the engine has no name for.
 	strange map[string]bool
-	// isRootless is of the engine whose version is in asked.
-	asked      string
-	isRootless bool
+	// is is how the engine is run whose version is in asked.
+	asked string
+	is    mode
 }
 
 var (
@@ -104,16 +106,34 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 		}
 		cfg.BootID = strings.TrimSpace(string(b))
 	}
-	engine, err := client.New(client.WithHost("unix://" + cfg.Endpoint))
-	if err != nil {
-		return nil, fmt.Errorf("make driver docker: %w", err)
-	}
 	d := &Driver{
-		cfg: cfg, engine: engine, log: log.With("driver", Name),
+		cfg: cfg, log: log.With("driver", Name),
 		deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
 	d.copies.init()
+	if err := d.renew(nil); err != nil {
+		return nil, fmt.Errorf("make driver docker: %w", err)
+	}
 	return d, nil
+}
+
+// engine is the engine's client.
+func (d *Driver) engine() *client.Client { return d.client.Load() }
+
+// renew replaces a client with one that has yet to agree with the engine on a
+// version of the API. What runs on the old one goes on.
+func (d *Driver) renew(old *client.Client) error {
+	c, err := client.New(client.WithHost("unix://" + d.cfg.Endpoint))
+	if err != nil {
+		return err
+	}
+	if !d.client.CompareAndSwap(old, c) {
+		return c.Close() // another caller was first
+	}
+	if old != nil {
+		return old.Close() // only connections that nobody uses
+	}
+	return nil
 }
 
 // Name implements driver.Driver.
@@ -132,36 +152,51 @@ func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 	is := api.Driver{MountsVolumes: true}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	version, err := d.engine.ServerVersion(ctx, client.ServerVersionOptions{})
+	version, err := d.engine().ServerVersion(ctx, client.ServerVersionOptions{})
 	switch {
 	case err != nil:
 		is.Reason = d.problem(err).Error()
 	case version.Os != "linux":
 		is.Reason = fmt.Sprintf("the engine at %s runs containers of %s", d.cfg.Endpoint, version.Os)
 	default:
-		is.Healthy, is.Version = true, version.Version
-		is.NoBlockDevices = d.rootless(ctx, version.Version)
+		is.Version = version.Version
+		mode := d.mode(ctx, version.Version)
+		is.NoBlockDevices = mode.rootless
+		is.Healthy = !mode.remaps
+		if mode.remaps {
+			is.Reason = fmt.Sprintf("the engine at %s gives its containers other users than the machine's (userns-remap), to whom volumes and secrets cannot be given; run one without", d.cfg.Endpoint)
+		}
 	}
 	return is
 }
 
-// rootless reports whether the engine runs without root's rights: such a one
-// can give no devices. It is asked once for each version.
-func (d *Driver) rootless(ctx context.Context, version string) bool {
+// mode is how an engine is run.
+type mode struct {
+	// rootless: it can give no devices.
+	rootless bool
+	// remaps: what is root in a container is somebody else outside.
+	remaps bool
+}
+
+// mode is asked once for each version.
+func (d *Driver) mode(ctx context.Context, version string) mode {
 	d.mu.Lock()
-	known, is := d.asked == version, d.isRootless
+	known, is := d.asked == version, d.is
 	d.mu.Unlock()
 	if known {
 		return is
 	}
-	info, err := d.engine.Info(ctx, client.InfoOptions{})
+	info, err := d.engine().Info(ctx, client.InfoOptions{})
 	if err != nil {
-		return false
+		return mode{}
 	}
-	is = slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name=rootless") })
+	has := func(option string) bool {
+		return slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name="+option) })
+	}
+	is = mode{rootless: has("rootless"), remaps: has("userns")}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked, d.isRootless = version, is
+	d.asked, d.is = version, is
 	return is
 }
 
@@ -173,6 +208,11 @@ func (d *Driver) problem(err error) error {
 		return nil
 	case unreachable(err):
 		return api.Errorf(api.CodeUnavailable, "the docker engine at %s does not answer: %s", d.cfg.Endpoint, plain(err))
+	case outdated(err):
+		if err := d.renew(d.engine()); err != nil {
+			d.log.Warn("no new client of the engine", "error", err)
+		}
+		return api.Errorf(api.CodeUnavailable, "the docker engine at %s has another version now, and is asked anew", d.cfg.Endpoint)
 	}
 	return fmt.Errorf("the docker engine says: %s", plain(err))
 }
@@ -181,6 +221,13 @@ func (d *Driver) problem(err error) error {
 func unreachable(err error) bool {
 	return client.IsErrConnectionFailed(err) || errors.Is(err, context.DeadlineExceeded) ||
 		errdefs.IsUnavailable(err) || isTransport(err)
+}
+
+// outdated reports whether the engine was replaced by one that does not speak the
+// version of the API that was agreed on. It names the client's version then, and
+// the oldest or newest of its own.
+func outdated(err error) bool {
+	return errdefs.IsInvalidArgument(err) && strings.Contains(err.Error(), "client version ")
 }
 
 // plain is an error without what the client puts around it.

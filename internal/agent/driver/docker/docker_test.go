@@ -13,12 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
 	"github.com/berth-dev/berth/internal/agent/driver/docker"
 	"github.com/berth-dev/berth/internal/agent/driver/docker/dockertest"
+	"github.com/berth-dev/berth/internal/agent/driver/executor"
 	"github.com/berth-dev/berth/internal/agent/tasklog"
 )
 
@@ -161,7 +164,7 @@ func TestEngine(t *testing.T) {
 	for name, test := range map[string]func(*world){
 		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
 		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
-		"Reboot": testReboot, "Usage": testUsage,
+		"Reboot": testReboot, "Usage": testUsage, "Copied": testCopied, "LogCutShort": testLogCutShort, "RemovedByHand": testRemovedByHand,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -394,9 +397,131 @@ func testLimits(w *world) {
 	spec.Task.Resources = &api.Resources{CPU: 100, MemoryMB: 32}
 	w.start(d, spec)
 	defer w.destroy(d, spec)
-	if status := w.wait(d, spec); status.ExitCode == 0 {
+	if status := w.wait(d, spec); status.ExitCode != 137 || status.Reason != executor.ReasonOOM {
 		w.Errorf("it ended as %+v and said %q", status, w.log(spec, api.LogStdout))
 	}
+}
+
+// testCopied: a container that somebody made from an image which has the labels
+// of a task is theirs.
+func testCopied(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("m1/main", "exit 0")
+	w.start(d, spec)
+	w.wait(d, spec)
+	list, err := w.engine.Client.ContainerList(w.Context(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", "dev.berth.agent="+w.dir)})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("its containers are %+v, %v", list.Items, err)
+	}
+	image, err := w.engine.Client.ContainerCommit(w.Context(), list.Items[0].ID, client.ContainerCommitOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	made, err := w.engine.Client.ContainerCreate(w.Context(), client.ContainerCreateOptions{Config: &container.Config{Image: image.ID}, Name: "people-" + filepath.Base(w.dir)})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if got, err := w.engine.Client.ContainerInspect(w.Context(), made.ID, client.ContainerInspectOptions{}); err != nil || got.Container.Config.Labels["dev.berth.alloc"] != "m1" {
+		w.Fatalf("it has not the task's labels: %+v, %v", got.Container.Config, err)
+	}
+	kill()
+	w.unknown["m1"] = true
+	d, _ = w.agent()
+	w.eventually("the task's own is removed", func() error {
+		if status, err := d.Status(w.Context(), spec.ID); err != nil || status.State != driver.StateUnknown {
+			return fmt.Errorf("it is %+v, %w", status, err)
+		}
+		return nil
+	})
+	if _, err := w.engine.Client.ContainerRemove(w.Context(), made.ID, client.ContainerRemoveOptions{}); err != nil {
+		w.Errorf("theirs is gone: %v", err)
+	}
+}
+
+// testLogCutShort: somebody empties a task's log while the agent is not there.
+// The next agent goes on with what comes then.
+func testLogCutShort(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("n1/main", "i=0; while [ ! -e /local/stop ]; do echo line $i; i=$((i+1)); sleep 0.02; done")
+	w.start(d, spec)
+	path := tasklog.Path(spec.Dir, spec.Task.Name, api.LogStdout)
+	marked := func() error {
+		names, err := filepath.Glob(filepath.Join(w.config.StateDir, "*.stdout.json"))
+		if err != nil || len(names) != 1 {
+			return fmt.Errorf("marks %q, %w", names, err)
+		}
+		if b, err := os.ReadFile(names[0]); err != nil || strings.Contains(string(b), `"position":0`) {
+			return fmt.Errorf("the mark is %s, %w", b, err)
+		}
+		return nil
+	}
+	w.eventually("it is recorded how far the log is copied", marked)
+	kill()
+	if err := os.Truncate(path, 0); err != nil {
+		w.Fatal(err)
+	}
+	d, _ = w.agent()
+	if _, err := d.Status(w.Context(), spec.ID); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually("it goes on", func() error {
+		if n := strings.Count(w.log(spec, api.LogStdout), "\n"); n < 5 {
+			return fmt.Errorf("it has %d lines", n)
+		}
+		return nil
+	})
+	if err := os.WriteFile(filepath.Join(spec.Dir, "local", "stop"), nil, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	w.wait(d, spec)
+	lines := strings.Split(strings.TrimSpace(w.log(spec, api.LogStdout)), "\n")
+	var first int
+	if _, err := fmt.Sscanf(lines[0], "line %d", &first); err != nil {
+		w.Fatalf("it begins with %q: %v", lines[0], err)
+	}
+	for i, line := range lines {
+		if line != fmt.Sprintf("line %d", first+i) {
+			w.Fatalf("line %d of the log, which begins with %q, is %q", i, lines[0], line)
+		}
+	}
+	w.destroy(d, spec)
+}
+
+// testRemovedByHand: of a container that somebody else removed, nothing is
+// remembered.
+func testRemovedByHand(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("o1/main", "echo hello; sleep 1000")
+	w.start(d, spec)
+	marks := func() []string {
+		names, err := filepath.Glob(filepath.Join(w.config.StateDir, "*.json"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		return names
+	}
+	w.eventually("its logs are copied", func() error {
+		if n := len(marks()); n != 2 {
+			return fmt.Errorf("%d of 2 are", n)
+		}
+		return nil
+	})
+	list, err := w.engine.Client.ContainerList(w.Context(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", "dev.berth.agent="+w.dir)})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("its containers are %+v, %v", list.Items, err)
+	}
+	if _, err := w.engine.Client.ContainerRemove(w.Context(), list.Items[0].ID, client.ContainerRemoveOptions{Force: true}); err != nil {
+		w.Fatal(err)
+	}
+	w.destroy(d, spec)
+	kill()
+	w.agent()
+	w.eventually("nothing is remembered", func() error {
+		if left := marks(); len(left) > 0 {
+			return fmt.Errorf("there is %q", left)
+		}
+		return nil
+	})
 }
 
 // testNoImage shows that an image that is not to be had counts as an end.

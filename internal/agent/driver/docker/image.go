@@ -48,7 +48,7 @@ func (d *Driver) image(ctx context.Context, cfg *config, say func(string)) (imag
 func (d *Driver) inspectImage(ctx context.Context, name string) (image, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	res, err := d.engine.ImageInspect(ctx, name)
+	res, err := d.engine().ImageInspect(ctx, name)
 	if err != nil {
 		return image{}, err
 	}
@@ -90,13 +90,17 @@ func (d *Driver) pullLayers(ctx context.Context, cfg *config, say func(string)) 
 		if named, err := reference.ParseNormalizedNamed(cfg.image); server == "" && err == nil {
 			server = reference.Domain(named)
 		}
+		if server == "docker.io" {
+			// Which is what engines compare with, for credentials of this one.
+			server = "https://index.docker.io/v1/"
+		}
 		encoded, err := authconfig.Encode(registry.AuthConfig{Username: cfg.auth.username, Password: cfg.auth.password, ServerAddress: server})
 		if err != nil {
 			return errors.New("encode the credentials") // which are in the error
 		}
 		opts.RegistryAuth = encoded
 	}
-	answer, err := d.engine.ImagePull(ctx, cfg.image, opts)
+	answer, err := d.engine().ImagePull(ctx, cfg.image, opts)
 	if err != nil {
 		return err
 	}
@@ -138,20 +142,27 @@ type pull struct {
 	given bool // whoever pulled was told to stop: that says nothing of the image
 
 	mu      sync.Mutex // guards below
-	hearers []func(string)
+	hearers map[*func(string)]struct{}
 }
 
-func (p *pull) hear(say func(string)) {
+// hear has say hear of the pull until leave is called.
+func (p *pull) hear(say func(string)) (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hearers = append(p.hearers, say)
+	key := &say
+	p.hearers[key] = struct{}{}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.hearers, key)
+	}
 }
 
 func (p *pull) say(message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, say := range p.hearers {
-		say(message)
+	for say := range p.hearers {
+		(*say)(message)
 	}
 }
 
@@ -165,13 +176,14 @@ func (p *pulls) share(ctx context.Context, key string, say func(string), do func
 		}
 		run, others := p.running[key], true
 		if run == nil {
-			run, others = &pull{done: make(chan struct{})}, false
+			run, others = &pull{done: make(chan struct{}), hearers: map[*func(string)]struct{}{}}, false
 			p.running[key] = run
 		}
-		run.hear(say)
+		leave := run.hear(say)
 		p.mu.Unlock()
 		if !others {
 			run.err = do(run.say)
+			leave()
 			run.given = run.err != nil && ctx.Err() != nil
 			p.mu.Lock()
 			delete(p.running, key)
@@ -182,10 +194,12 @@ func (p *pulls) share(ctx context.Context, key string, say func(string), do func
 		select {
 		case <-run.done:
 			if !run.given {
+				leave()
 				return run.err
 			}
 		case <-ctx.Done():
 		}
+		leave()
 	}
 	return ctx.Err()
 }

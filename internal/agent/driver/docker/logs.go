@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -98,19 +100,33 @@ func (c *copies) drained(ctx context.Context, id string) {
 }
 
 // drop ends a copy, and returns when it has ended.
-func (c *copies) drop(id string) {
+func (c *copies) drop(ctx context.Context, id string) error {
 	c.mu.Lock()
 	l := c.running[id]
-	delete(c.running, id)
 	begun := l != nil && l.begun
 	c.mu.Unlock()
 	if l == nil {
-		return
+		return nil
 	}
 	l.once.Do(func() { close(l.cancel) })
 	if begun {
-		<-l.done
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the log of container %s to be copied: %w", id, ctx.Err())
+		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, id)
+	return nil
+}
+
+// ids are the containers whose logs are being copied.
+func (c *copies) ids() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.running))
 }
 
 // mark says how far a log is copied: the line of Time begins at Position of the
@@ -124,7 +140,7 @@ type mark struct {
 }
 
 func (d *Driver) markPath(id string, stream api.LogType) string {
-	return filepath.Join(d.cfg.StateDir, id[:min(len(id), 32)]+"."+string(stream)+".json")
+	return filepath.Join(d.cfg.StateDir, short(id)+"."+string(stream)+".json")
 }
 
 func (d *Driver) readMark(id string, stream api.LogType) (mark, bool, error) {
@@ -163,8 +179,10 @@ func (d *Driver) writeMark(stream api.LogType, m mark) error {
 }
 
 // forgetLogs ends the copies of a container that is gone.
-func (d *Driver) forgetLogs(_ context.Context, id string) error {
-	d.copies.drop(id)
+func (d *Driver) forgetLogs(ctx context.Context, id string) error {
+	if err := d.copies.drop(ctx, id); err != nil {
+		return err
+	}
 	for _, stream := range []api.LogType{api.LogStdout, api.LogStderr} {
 		if err := os.Remove(d.markPath(id, stream)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -227,7 +245,7 @@ func (d *Driver) copyOnce(ctx context.Context, l *logCopy, stream api.LogType) (
 		return true, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, answerLimit)
-	res, err := d.engine.ContainerInspect(bounded, l.id, client.ContainerInspectOptions{})
+	res, err := d.engine().ContainerInspect(bounded, l.id, client.ContainerInspectOptions{})
 	cancel()
 	if errdefs.IsNotFound(err) {
 		return true, nil
@@ -245,13 +263,21 @@ func (d *Driver) copyOnce(ctx context.Context, l *logCopy, stream api.LogType) (
 	if err != nil {
 		return false, err
 	}
+	if known && position < m.Position {
+		// Somebody made the log shorter. The line of the mark is copied again.
+		d.log.Warn("a task's log is shorter than it was", "container", l.id, "log", stream, "was", m.Position, "is", position)
+		m.Position = position
+		if err := d.writeMark(stream, m); err != nil {
+			return false, err
+		}
+	}
 	if !known {
 		m = mark{Container: l.id, Position: position}
 		if err := d.writeMark(stream, m); err != nil {
 			return false, err
 		}
 	}
-	answer, err := d.engine.ContainerLogs(ctx, l.id, client.ContainerLogsOptions{
+	answer, err := d.engine().ContainerLogs(ctx, l.id, client.ContainerLogsOptions{
 		ShowStdout: stream == api.LogStdout, ShowStderr: stream == api.LogStderr,
 		Since: m.Time, Timestamps: true, Follow: !ended,
 	})

@@ -2,7 +2,12 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,19 +42,29 @@ func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed 
 		}
 	})
 	var was api.Driver
-	var tidy time.Time
+	var next time.Time
+	tidied, tidying := make(chan error, 1), false
 	for first := true; ctx.Err() == nil; first = false {
 		is := d.Fingerprint(ctx)
 		if !first && is != was && ctx.Err() == nil {
 			d.log.Info("the docker engine has changed", "healthy", is.Healthy, "version", is.Version, "reason", is.Reason)
 			changed()
 		}
-		if is.Healthy && (!was.Healthy || time.Now().After(tidy)) {
-			tidy = time.Now().Add(tidyEvery)
-			if err := d.tidy(ctx, known); err != nil && ctx.Err() == nil {
-				d.log.Warn("containers cannot be compared with allocations", "error", err)
-				tidy = time.Now().Add(tidyFailed)
+		if tidying {
+			select {
+			case err := <-tidied:
+				tidying, next = false, time.Now().Add(tidyEvery)
+				if err != nil && ctx.Err() == nil {
+					d.log.Warn("containers cannot be compared with allocations", "error", err)
+					next = time.Now().Add(tidyFailed)
+				}
+			default:
 			}
+		}
+		if is.Healthy && !tidying && (!was.Healthy || time.Now().After(next)) {
+			// A removal can take long, and the engine is looked at meanwhile.
+			tidying = true
+			running.Go(func() { tidied <- d.tidy(ctx, known) })
 		}
 		if is.Healthy != was.Healthy {
 			d.mu.Lock()
@@ -65,28 +80,72 @@ func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed 
 
 // tidy removes the containers of allocations that the agent does not know, and
 // copies the logs of those that it does. An allocation is recorded before its
-// first container is made: what is not known now never will be.
+// first container is made: what is not known now never will be. One container
+// that cannot be removed keeps no other.
 func (d *Driver) tidy(ctx context.Context, known func(api.AllocID) bool) error {
+	before, err := d.remembered()
+	if err != nil {
+		return err
+	}
 	bounded, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	list, err := d.engine.ContainerList(bounded, client.ContainerListOptions{
+	list, err := d.engine().ContainerList(bounded, client.ContainerListOptions{
 		All: true, Filters: make(client.Filters).Add("label", labelAgent+"="+d.cfg.Agent),
 	})
 	if err != nil {
 		return d.problem(err)
 	}
+	var problems []error
 	for i := range list.Items {
 		item := &list.Items[i]
+		delete(before, short(item.ID))
+		id := item.Labels[labelID]
+		if !slices.Contains(item.Names, "/"+d.containerName(id)) {
+			continue // somebody made it from an image that has our labels
+		}
 		if known(api.AllocID(item.Labels[labelAlloc])) {
-			if c, err := d.find(ctx, item.Labels[labelID]); err == nil && c != nil && d.ran(c) {
+			if c, err := d.find(ctx, id); err == nil && c != nil && d.ran(c) {
 				d.copies.want(c)
 			}
 			continue
 		}
 		d.log.Info("removing the container of an allocation that is not known", "container", item.ID, "alloc", item.Labels[labelAlloc])
 		if err := d.remove(ctx, item.ID); err != nil {
-			return fmt.Errorf("remove container %s: %w", item.ID, err)
+			problems = append(problems, fmt.Errorf("remove container %s: %w", item.ID, err))
 		}
 	}
-	return nil
+	// Somebody else has removed these.
+	for _, id := range before {
+		problems = append(problems, d.forget(ctx, id))
+	}
+	return errors.Join(problems...)
+}
+
+// remembered are the containers of which something is known or recorded, by the
+// short forms of their ids.
+func (d *Driver) remembered() (map[string]string, error) {
+	ids := map[string]string{}
+	note := func(id string) { ids[short(id)] = id }
+	names, err := os.ReadDir(d.cfg.StateDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for how far logs are copied: %w", err)
+	}
+	for _, n := range names {
+		id, rest, _ := strings.Cut(n.Name(), ".")
+		if strings.HasSuffix(rest, "json") {
+			note(id)
+		}
+	}
+	for _, id := range d.copies.ids() {
+		note(id)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id := range d.deadlines {
+		note(id)
+	}
+	for id := range d.killed {
+		note(id)
+	}
+	return ids, nil
 }

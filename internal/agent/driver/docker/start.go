@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -167,14 +166,14 @@ func (d *Driver) runOnce(ctx context.Context, spec *driver.Spec, cfg *config, re
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	made, err := d.engine.ContainerCreate(ctx, opts)
+	made, err := d.engine().ContainerCreate(ctx, opts)
 	if err != nil {
 		return d.refused("make a container of task "+spec.ID, err)
 	}
 	for _, w := range made.Warnings {
 		spec.Say("the engine warns: " + w)
 	}
-	if _, err := d.engine.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
+	if _, err := d.engine().ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
 		err = d.refused("start the container of task "+spec.ID, err)
 		if api.CodeOf(err) == api.CodeUnavailable {
 			return err // it may run: the next start looks
@@ -194,7 +193,7 @@ func (d *Driver) runOnce(ctx context.Context, spec *driver.Spec, cfg *config, re
 // wrong does not get right by itself; everything else may.
 func (d *Driver) refused(doing string, err error) error {
 	switch {
-	case unreachable(err):
+	case unreachable(err), outdated(err):
 		return fmt.Errorf("%s: %w", doing, d.problem(err))
 	case errdefs.IsInvalidArgument(err):
 		return api.Errorf(api.CodeInvalid, "%s: the docker engine says: %s", doing, plain(err))
@@ -343,14 +342,17 @@ func within(dir, source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if target != root && !strings.HasPrefix(target, root+"/") {
-		return "", fmt.Errorf("%s leads out of the task's directory", source)
+	in := func(name string) bool {
+		return target == filepath.Join(root, name) || strings.HasPrefix(target, filepath.Join(root, name)+"/")
+	}
+	if !slices.ContainsFunc(api.TaskDirs(), in) {
+		return "", fmt.Errorf("%s leads out of the task's own directories", source)
 	}
 	return target, nil
 }
 
-// publish publishes the ports whose labels the config names. In the machine's
-// own network there is nothing to publish.
+// publish publishes the ports whose labels the config names, at all addresses of
+// the machine. In the machine's own network there is nothing to publish.
 func publish(host *container.HostConfig, spec *driver.Spec, cfg *config) (network.PortSet, error) {
 	if len(cfg.ports) == 0 {
 		return nil, nil
@@ -371,7 +373,7 @@ func publish(host *container.HostConfig, spec *driver.Spec, cfg *config) (networ
 		for _, protocol := range []network.IPProtocol{network.TCP, network.UDP} {
 			key, _ := network.PortFrom(uint16(inside), protocol) //nolint:gosec // ports are checked when a job is applied
 			exposed[key] = struct{}{}
-			bindings[key] = append(bindings[key], network.PortBinding{HostIP: netip.IPv4Unspecified(), HostPort: strconv.Itoa(port.Number)})
+			bindings[key] = append(bindings[key], network.PortBinding{HostPort: strconv.Itoa(port.Number)})
 		}
 	}
 	if err := p.Err("the task"); err != nil {

@@ -25,7 +25,7 @@ func (d *Driver) Usage(ctx context.Context, id string) (driver.Usage, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	answer, err := d.engine.ContainerStats(ctx, c.ID, client.ContainerStatsOptions{})
+	answer, err := d.engine().ContainerStats(ctx, c.ID, client.ContainerStatsOptions{})
 	if err != nil {
 		return driver.Usage{}, fmt.Errorf("measure task %s: %w", id, d.problem(err))
 	}
