@@ -59,6 +59,8 @@ type process struct {
 	exec  *driver.Exec
 	// identity is a socket whose name no other process of this machine has.
 	identity net.Listener
+	// lastAddress is the machine's last one that was found out.
+	lastAddress string
 }
 
 // run starts the server, then the embedded drivers, then the agent, and stops
@@ -283,7 +285,8 @@ func (p *process) profile() api.Profile {
 
 // address is where others reach this machine's services: the one that was
 // configured, or the one from which this machine reaches the server. To ask
-// the kernel for it, no packet is sent.
+// the kernel for it, no packet is sent. While there is no way to the server, it is
+// the last one that was known.
 func (p *process) address() string {
 	if p.cfg.Client.Address != "" {
 		return p.cfg.Client.Address
@@ -292,15 +295,20 @@ func (p *process) address() string {
 	if u, err := url.Parse(server); err == nil && u.Host != "" {
 		server = u.Host
 	}
-	conn, err := new(net.Dialer).DialContext(context.Background(), "udp", server) // asks nobody
+	ctx, cancel := context.WithTimeout(context.Background(), resolveLimit)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "udp", server) // asks only for the server's name
 	if err != nil {
-		p.log.Warn("this machine's address is not known: set client.address", "error", err)
-		return ""
+		p.log.Warn("this machine's address is not known: set client.address", "error", err, "last_known", p.lastAddress)
+		return p.lastAddress
 	}
 	defer func() { _ = conn.Close() }() // nothing was sent
-	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
-	return host
+	p.lastAddress, _, _ = net.SplitHostPort(conn.LocalAddr().String())
+	return p.lastAddress
 }
+
+// resolveLimit bounds how long a server's name may take to become an address.
+const resolveLimit = 5 * time.Second
 
 // claim makes this process the one agent of the node on this machine: a data
 // directory that was copied beside the original is the same node. The servers
@@ -319,11 +327,15 @@ func (p *process) claim(ctx context.Context, id api.NodeID) (err error) {
 // drivers are the task drivers of this machine.
 func (p *process) drivers() ([]driver.Driver, error) {
 	cfg := driver.Config{RunDir: filepath.Join(p.cfg.DataDir, "run", "tasks")}
+	says := p.cfg.Driver(driver.NameExec)
+	cfg.Disabled, cfg.DenyPrivileged = says.Disabled(), !says.Privileged()
 	exec, err := driver.NewExec(cfg, p.log)
 	if err != nil {
 		return nil, err
 	}
 	p.exec = exec
+	says = p.cfg.Driver(driver.NameRawExec)
+	cfg.Disabled = says.Disabled()
 	raw, err := driver.NewRawExec(cfg, p.log)
 	if err != nil {
 		return nil, err
@@ -340,6 +352,6 @@ func (p *process) docker() (driver.Driver, error) {
 	says := p.cfg.Driver(docker.Name)
 	return docker.New(docker.Config{
 		Endpoint: says.Endpoint, Agent: p.cfg.DataDir, StateDir: filepath.Join(p.cfg.DataDir, "run", "docker"),
-		AllowPrivileged: says.AllowPrivileged, AllowHostPaths: says.AllowHostPaths, AllowCaps: says.AllowCaps,
+		Disabled: says.Disabled(), AllowPrivileged: says.Privileged(), AllowHostPaths: says.AllowHostPaths, AllowCaps: says.AllowCaps,
 	}, p.log)
 }

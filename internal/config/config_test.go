@@ -297,7 +297,11 @@ func TestThePageIsTrue(t *testing.T) {
 			{ID: "hostpath", Socket: "/run/csi/hostpath.sock", Type: "monolith"},
 			{ID: "local", Type: "monolith", Embedded: true, Root: "/srv/volumes", Socket: "/var/lib/berth/run/local.sock"},
 		},
-		Drivers:     []config.Driver{{Name: "docker", Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}}},
+		Drivers: []config.Driver{
+			{Name: "exec", Enabled: new(true), AllowPrivileged: new(true)},
+			{Name: "raw_exec", Enabled: new(true)},
+			{Name: "docker", Enabled: new(true), AllowPrivileged: new(false), Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}},
+		},
 		HostVolumes: []config.HostVolume{{Name: "certs", Path: "/etc/ssl/cluster", ReadOnly: true}},
 	}
 	if diff := cmp.Diff(want, got, unplaced()); diff != "" {
@@ -309,10 +313,22 @@ func TestThePageIsTrue(t *testing.T) {
 func TestDriverBlocks(t *testing.T) {
 	t.Parallel()
 	_, err := complete(write(t, "client {\n enabled = true\n servers = [\"http://10.0.0.1:7400\"]\n}\ndriver \"dokcer\" {\n endpoint = \"tcp://10.0.0.1:2375\"\n}")...)
-	for _, want := range []string{`driver["dokcer"] is "dokcer"`, "use one of docker", `.endpoint is "tcp://10.0.0.1:2375"`} {
+	for _, want := range []string{`driver["dokcer"] is "dokcer"`, "use one of exec, raw_exec, docker", `.endpoint is "tcp://10.0.0.1:2375"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %s: %v", want, err)
 		}
+	}
+	_, err = complete(write(t, "client {\n enabled = true\n servers = [\"http://10.0.0.1:7400\"]\n}\ndriver \"docker\" {\n allow_caps = [\"net-admin\", \"CAP_SYS_ADMIN\", \"all\"]\n}\ndriver \"raw_exec\" {\n endpoint = \"/x\"\n allow_privileged = false\n allow_caps = [\"chown\"]\n allow_host_paths = true\n}")...)
+	for _, want := range []string{
+		`driver["docker"].allow_caps[0] is "net-admin"`, `driver["raw_exec"].endpoint means nothing here`, `driver["raw_exec"].allow_privileged means nothing here`,
+		`driver["raw_exec"].allow_caps means`, `driver["raw_exec"].allow_host_paths means`,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %s: %v", want, err)
+		}
+	}
+	if err != nil && (strings.Contains(err.Error(), "allow_caps[1]") || strings.Contains(err.Error(), "allow_caps[2]")) {
+		t.Errorf("it refuses capabilities that there are: %v", err)
 	}
 	_, err = complete(write(t, "driver \"docker\" {\n}\ndriver \"docker\" {\n}")...)
 	if err == nil || !strings.Contains(err.Error(), "is there twice") {

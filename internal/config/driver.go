@@ -3,29 +3,52 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/moby/sys/capability"
 
 	"github.com/berth-dev/berth/api"
 )
 
 // Driver is what the operator says of a task driver of this machine.
 type Driver struct {
-	// Name is docker: the others have nothing to say.
+	// Name is exec, raw_exec or docker.
 	Name string `hcl:"name,label"`
-	// Endpoint is the path of the engine's socket, with unix:// or without;
+	// Enabled is whether tasks may be started with it; they may if it is nil.
+	Enabled *bool `hcl:"enabled,optional"`
+	// AllowPrivileged lets jobs have what is root's on the machine. With docker:
+	// privileged containers, devices, and the machine's processes; not allowed if
+	// it is nil. With exec: privileged tasks; allowed if it is nil, since raw_exec
+	// gives the same.
+	AllowPrivileged *bool `hcl:"allow_privileged,optional"`
+	// Endpoint is the path of docker's engine's socket, with unix:// or without;
 	// Docker's own if empty.
 	Endpoint string `hcl:"endpoint,optional"`
-	// AllowPrivileged lets jobs have privileged containers, devices, and the
-	// machine's processes.
-	AllowPrivileged bool `hcl:"allow_privileged,optional"`
 	// AllowHostPaths lets jobs bind any path of the machine into a container.
 	AllowHostPaths bool `hcl:"allow_host_paths,optional"`
-	// AllowCaps are capabilities that jobs may add, such as "net_admin".
+	// AllowCaps are capabilities that jobs may add to containers, such as
+	// "net_admin", or "all".
 	AllowCaps []string `hcl:"allow_caps,optional"`
 }
 
-// driverDocker is the driver that can be configured.
-const driverDocker = "docker"
+// The drivers that can be configured.
+const (
+	driverExec    = "exec"
+	driverRawExec = "raw_exec"
+	driverDocker  = "docker"
+)
+
+// Disabled reports whether no task may be started with the driver.
+func (d *Driver) Disabled() bool { return d.Enabled != nil && !*d.Enabled }
+
+// Privileged reports whether tasks may be privileged.
+func (d *Driver) Privileged() bool {
+	if d.AllowPrivileged == nil {
+		return d.Name == driverExec
+	}
+	return *d.AllowPrivileged
+}
 
 // Driver is what is said of a driver, or nothing.
 func (c *Config) Driver(name string) Driver {
@@ -39,12 +62,41 @@ func (c *Config) Driver(name string) Driver {
 
 func (d *Driver) validate(p *api.Problems) {
 	at := fmt.Sprintf("driver[%q]", d.Name)
-	choice(p, at, d.Name, driverDocker)
+	choice(p, at, d.Name, driverExec, driverRawExec, driverDocker)
+	if d.Name == driverExec || d.Name == driverRawExec {
+		d.validateForeign(p, at)
+	}
 	socket := strings.TrimPrefix(d.Endpoint, "unix://")
 	if socket != "" && !filepath.IsAbs(socket) {
 		p.Addf(at+".endpoint", `give the engine's socket, such as "unix:///var/run/docker.sock"`, "is %q", d.Endpoint)
 	}
 	if len(socket) > maxSocket {
 		p.Addf(at+".endpoint", "choose a shorter path", "is longer than the %d bytes that a socket's path may have", maxSocket)
+	}
+	known := []string{"all"}
+	for _, c := range capability.ListKnown() {
+		known = append(known, c.String())
+	}
+	for i, c := range d.AllowCaps {
+		if !slices.Contains(known, strings.TrimPrefix(strings.ToLower(c), "cap_")) {
+			p.Addf(fmt.Sprintf("%s.allow_caps[%d]", at, i), `use names of capabilities(7) such as "net_admin", or "all"`, "is %q", c)
+		}
+	}
+}
+
+// validateForeign refuses what means something for other drivers only.
+func (d *Driver) validateForeign(p *api.Problems, at string) {
+	const mend = `remove it; it belongs into driver "docker"`
+	if d.Endpoint != "" {
+		p.Add(at+".endpoint", "means nothing here", mend)
+	}
+	if d.AllowHostPaths {
+		p.Add(at+".allow_host_paths", "means nothing here", mend)
+	}
+	if len(d.AllowCaps) > 0 {
+		p.Add(at+".allow_caps", "means nothing here", mend)
+	}
+	if d.Name == driverRawExec && d.AllowPrivileged != nil {
+		p.Add(at+".allow_privileged", "means nothing here: its tasks run as the agent does", "write enabled = false to have none")
 	}
 }

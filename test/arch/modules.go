@@ -34,6 +34,7 @@ func Homes() []Home {
 		{"google.golang.org/genproto/googleapis/rpc", []string{"internal/agent/csi"}, "messages of gRPC"},
 		{"golang.org/x/sys", append(slices.Clone(kernel), "internal/ownership", "internal/tree", "internal/agent/tasklog", "cmd/berth"), "system calls stay where mounts, processes and the terminal are"},
 		{"github.com/moby/sys/mountinfo", kernel, "the mount table"},
+		{"github.com/moby/sys/capability", []string{"internal/agent/driver/...", "internal/config"}, "the kernel's capabilities and their names"},
 		{"github.com/moby/sys/user", []string{"internal/agent/driver"}, "the user that a task runs as"},
 		{"github.com/opencontainers/cgroups", []string{"internal/agent/driver/..."}, "tasks in cgroups"},
 		{"github.com/moby/moby/client", []string{"internal/agent/driver/docker"}, "tasks as containers of an engine"},

@@ -217,6 +217,15 @@ type Config struct {
 	// SystemDirs are the host's directories that exec shows to every task, read
 	// only; DefaultSystemDirs if nil.
 	SystemDirs []string
+	// Disabled refuses to start tasks. What runs is looked after.
+	Disabled bool
+	// DenyPrivileged refuses tasks of exec that are privileged.
+	DenyPrivileged bool
+}
+
+// Forbidden is why a driver starts no tasks here, by the operator's word.
+func Forbidden(name string) string {
+	return fmt.Sprintf(`the operator of the node has disabled it (driver %q { enabled = false } of the agent's configuration)`, name)
 }
 
 // complete is the Config with its defaults.

@@ -23,7 +23,10 @@ type Exec struct {
 	supervised
 	systemDirs []string
 	executable string
-	log        *slog.Logger
+	disabled   bool
+	// unprivileged: privileged tasks are refused.
+	unprivileged bool
+	log          *slog.Logger
 }
 
 var _ Driver = (*Exec)(nil)
@@ -44,7 +47,7 @@ func NewExec(cfg Config, log *slog.Logger) (*Exec, error) {
 			return nil, fmt.Errorf("make driver exec: system directory %q is not a plain absolute path", dir)
 		}
 	}
-	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable, log: log}, nil
+	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable, disabled: cfg.Disabled, unprivileged: cfg.DenyPrivileged, log: log}, nil
 }
 
 // Name implements Driver.
@@ -59,6 +62,9 @@ func (e *Exec) Fingerprint(context.Context) api.Driver {
 
 // obstacle is why tasks cannot be isolated here, or "".
 func (e *Exec) obstacle() string {
+	if e.disabled {
+		return Forbidden(NameExec)
+	}
 	if !executor.CanIsolate {
 		return "this berth was built without cgo, which isolation needs"
 	}
@@ -100,6 +106,9 @@ func mayMount() bool {
 // Check implements Driver.
 func (e *Exec) Check(task api.Task) error {
 	var p api.Problems
+	if e.disabled {
+		p.Add("driver", "is exec: "+Forbidden(NameExec), "use another driver")
+	}
 	e.inspect(&p, task)
 	mounts := make([]Mount, len(task.VolumeMounts))
 	for i, m := range task.VolumeMounts {
@@ -121,6 +130,10 @@ func (e *Exec) inspect(p *api.Problems, task api.Task) (command, account) {
 	case nil:
 	case bool:
 		cmd.privileged = v
+		if v && e.unprivileged {
+			p.Add("config."+keyPrivileged, "is true, which gives the task the machine, and this node does not allow it",
+				`remove it, or have the operator remove allow_privileged = false from driver "exec" of the agent's configuration`)
+		}
 	default:
 		p.Addf("config."+keyPrivileged, "write true or false", "is %v", v)
 	}
@@ -142,6 +155,9 @@ func (e *Exec) inspect(p *api.Problems, task api.Task) (command, account) {
 func (e *Exec) Start(ctx context.Context, spec Spec) error {
 	if present, err := e.present(ctx, spec.ID); err != nil || present {
 		return err
+	}
+	if e.disabled {
+		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, Forbidden(NameExec))
 	}
 	plan, err := e.plan(spec)
 	if err != nil {

@@ -21,6 +21,7 @@ const noVolumes = `driver raw_exec cannot mount volumes: it runs the command dir
 // the task names none.
 type RawExec struct {
 	supervised
+	disabled bool
 }
 
 var _ Driver = (*RawExec)(nil)
@@ -35,7 +36,7 @@ func NewRawExec(cfg Config, log *slog.Logger) (*RawExec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make driver raw_exec: %w", err)
 	}
-	return &RawExec{supervised: s}, nil
+	return &RawExec{supervised: s, disabled: cfg.Disabled}, nil
 }
 
 // Name implements Driver.
@@ -43,12 +44,18 @@ func (r *RawExec) Name() string { return NameRawExec }
 
 // Fingerprint implements Driver.
 func (r *RawExec) Fingerprint(context.Context) api.Driver {
+	if r.disabled {
+		return api.Driver{Reason: Forbidden(NameRawExec)}
+	}
 	return api.Driver{Healthy: true, MountsVolumes: false}
 }
 
 // Check implements Driver.
 func (r *RawExec) Check(task api.Task) error {
 	var p api.Problems
+	if r.disabled {
+		p.Add("driver", "is raw_exec: "+Forbidden(NameRawExec), "use another driver")
+	}
 	r.inspect(&p, task)
 	if len(task.VolumeMounts) > 0 {
 		p.Add("volume_mount", "makes no sense: "+noVolumes, "")
@@ -79,6 +86,9 @@ func (*RawExec) Root(dir string) string { return dir }
 func (r *RawExec) Start(ctx context.Context, spec Spec) error {
 	if present, err := r.present(ctx, spec.ID); err != nil || present {
 		return err
+	}
+	if r.disabled {
+		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, Forbidden(NameRawExec))
 	}
 	plan, err := r.plan(spec)
 	if err != nil {

@@ -18,6 +18,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/tasklog"
 )

@@ -1,27 +1,23 @@
 package docker
 
 import (
-	"bufio"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/moby/sys/capability"
 	"golang.org/x/sys/unix"
 )
 
-// capabilities are the kernel's, by their numbers (linux/capability.h).
+// capabilities are the kernel's, as engines write them.
 func capabilities() []string {
-	return []string{
-		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
-		"LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
-		"SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
-		"SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
-		"MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
-		"CHECKPOINT_RESTORE",
+	var names []string
+	for _, c := range capability.ListKnown() {
+		names = append(names, strings.ToUpper(c.String()))
 	}
+	return names
 }
 
 // defaultCaps are what the engine gives to every container. To ask for them is
@@ -74,60 +70,57 @@ func (d *Driver) parseCaps(v *values, name string) []string {
 // The kernel tells which process listens on the socket. Where that is not the
 // engine, as with systemd's sockets, it is taken to have what the agent has.
 func (d *Driver) engineCaps() []string {
-	bounding, err := boundingSet(d.enginePID())
+	engine, err := capabilitiesOf(d.enginePID())
 	if err != nil {
-		if bounding, err = boundingSet("self"); err != nil {
+		if engine, err = capabilitiesOf(0); err != nil {
 			return nil
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var caps []string
-	for bit, name := range capabilities() {
-		if bounding&(1<<bit) != 0 && !d.strange[name] {
+	for _, c := range capability.ListKnown() {
+		if name := strings.ToUpper(c.String()); engine.Get(capability.BOUNDING, c) && !d.strange[name] {
 			caps = append(caps, name)
 		}
 	}
 	return caps
 }
 
-// enginePID is the process that listens on the engine's socket, or "self".
-func (d *Driver) enginePID() string {
+// enginePID is the process that listens on the engine's socket, or 0.
+func (d *Driver) enginePID() int {
 	conn, err := net.Dial("unix", d.cfg.Endpoint) //nolint:noctx // the kernel answers at once
 	if err != nil {
-		return "self"
+		return 0
 	}
 	defer func() { _ = conn.Close() }() // nothing was sent
 	peer, ok := conn.(*net.UnixConn)
 	if !ok {
-		return "self"
+		return 0
 	}
 	raw, err := peer.SyscallConn()
 	if err != nil {
-		return "self"
+		return 0
 	}
-	pid := "self"
+	pid := 0
 	if err := raw.Control(func(fd uintptr) {
 		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && cred.Pid > 1 {
-			pid = strconv.Itoa(int(cred.Pid))
+			pid = int(cred.Pid)
 		}
 	}); err != nil {
-		return "self"
+		return 0
 	}
 	return pid
 }
 
-// boundingSet is a process's bounding set.
-func boundingSet(pid string) (uint64, error) {
-	f, err := os.Open("/proc/" + pid + "/status")
+// capabilitiesOf are those of a process, of this one for 0.
+func capabilitiesOf(pid int) (capability.Capabilities, error) {
+	caps, err := capability.NewPid2(pid)
+	if err == nil {
+		err = caps.Load()
+	}
 	if err != nil {
-		return 0, fmt.Errorf("read capabilities: %w", err)
+		return nil, fmt.Errorf("read capabilities: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if set, ok := strings.CutPrefix(lines.Text(), "CapBnd:"); ok {
-			return strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-		}
-	}
-	return 0, fmt.Errorf("read capabilities: process %s has none", pid)
+	return caps, nil
 }

@@ -402,6 +402,9 @@ func checkTargets(p *api.Problems, task *api.Task, mounts []mount.Mount) {
 // Check implements driver.Driver.
 func (d *Driver) Check(task api.Task) error {
 	var p api.Problems
+	if d.cfg.Disabled {
+		p.Add("driver", "is docker: "+driver.Forbidden(Name), "use another driver")
+	}
 	d.parse(&p, &task)
 	return p.Err("the task")
 }

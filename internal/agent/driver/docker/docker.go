@@ -49,6 +49,8 @@ type Config struct {
 	Agent string
 	// StateDir holds how far the logs are copied.
 	StateDir string
+	// Disabled refuses to start tasks. What runs is looked after.
+	Disabled bool
 	// AllowPrivileged lets jobs have privileged containers, and what comes to
 	// the same: devices, the host's processes, every capability.
 	AllowPrivileged bool
@@ -150,6 +152,10 @@ const (
 // Fingerprint implements driver.Driver.
 func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 	is := api.Driver{MountsVolumes: true}
+	if d.cfg.Disabled {
+		is.Reason = driver.Forbidden(Name)
+		return is
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	version, err := d.engine().ServerVersion(ctx, client.ServerVersionOptions{})

@@ -575,6 +575,9 @@ func testUser(w *world) {
 		if status := w.wait(d, spec); status.ExitCode != 0 {
 			w.Errorf("%s: it ended as %+v: %s", user, status, w.log(spec, api.LogStderr))
 		}
+		if info, err := os.Stat(spec.Dir); err != nil || info.Mode().Perm() != 0o700 {
+			w.Errorf("%s: others of the machine reach its secrets: %v, %v", user, info.Mode(), err)
+		}
 		w.destroy(d, spec)
 		if err := os.RemoveAll(spec.Dir); err != nil {
 			w.Error(err)

@@ -1,4 +1,4 @@
-package docker
+package docker_test
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/berth-dev/berth/internal/agent/driver/docker"
 )
 
 // TestPullsAreShared: many want an image at once, and it is pulled once; who
@@ -14,7 +16,7 @@ import (
 func TestPullsAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var all pulls
+		var all docker.Pulls
 		var mu sync.Mutex
 		heard := map[string][]string{}
 		hear := func(name string) func(string) {
@@ -49,7 +51,7 @@ func TestPullsAreShared(t *testing.T) {
 		call := func(name string) context.CancelFunc {
 			ctx, cancel := context.WithCancel(t.Context())
 			callers.Go(func() {
-				err := all.share(ctx, "image", hear(name), work(ctx))
+				err := all.Share(ctx, "image", hear(name), work(ctx))
 				mu.Lock()
 				defer mu.Unlock()
 				answers[name] = err
@@ -77,8 +79,8 @@ func TestPullsAreShared(t *testing.T) {
 				t.Errorf("the %s heard %q, not %q", name, heard[name], want)
 			}
 		}
-		if begun != 2 || len(all.running) != 0 {
-			t.Errorf("it was pulled %d times, and %d pulls run on", begun, len(all.running))
+		if begun != 2 || all.Running() != 0 {
+			t.Errorf("it was pulled %d times, and %d pulls run on", begun, all.Running())
 		}
 		if !errors.Is(answers["first"], context.Canceled) || !errors.Is(answers["second"], context.Canceled) {
 			t.Errorf("who left got %v and %v", answers["first"], answers["second"])

@@ -44,7 +44,7 @@ func TestEngineReplaced(t *testing.T) {
 		}
 	}))
 	dir := t.TempDir()
-	listener, err := net.Listen("unix", filepath.Join(dir, "s")) //nolint:noctx // local
+	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,42 +29,25 @@ const (
 func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed func()) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() {
-		for {
-			for _, l := range d.copies.pick() {
-				running.Go(func() { d.copyLogs(ctx, l) })
-			}
-			select {
-			case <-d.copies.started:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
+	running.Go(func() { d.copyAll(ctx, &running) })
 	var was api.Driver
 	var next time.Time
-	tidied, tidying := make(chan error, 1), false
+	tidied, tidying := make(chan time.Time, 1), false
 	for first := true; ctx.Err() == nil; first = false {
 		is := d.Fingerprint(ctx)
 		if !first && is != was && ctx.Err() == nil {
 			d.log.Info("the docker engine has changed", "healthy", is.Healthy, "version", is.Version, "reason", is.Reason)
 			changed()
 		}
-		if tidying {
-			select {
-			case err := <-tidied:
-				tidying, next = false, time.Now().Add(tidyEvery)
-				if err != nil && ctx.Err() == nil {
-					d.log.Warn("containers cannot be compared with allocations", "error", err)
-					next = time.Now().Add(tidyFailed)
-				}
-			default:
-			}
+		select {
+		case next = <-tidied:
+			tidying = false
+		default:
 		}
 		if is.Healthy && !tidying && (!was.Healthy || time.Now().After(next)) {
 			// A removal can take long, and the engine is looked at meanwhile.
 			tidying = true
-			running.Go(func() { tidied <- d.tidy(ctx, known) })
+			running.Go(func() { tidied <- d.tidyOnce(ctx, known) })
 		}
 		if is.Healthy != was.Healthy {
 			d.mu.Lock()
@@ -76,6 +59,29 @@ func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed 
 		sleep(ctx, lookEvery)
 	}
 	return nil
+}
+
+// copyAll copies the logs of all containers, each by itself.
+func (d *Driver) copyAll(ctx context.Context, running *sync.WaitGroup) {
+	for {
+		for _, l := range d.copies.pick() {
+			running.Go(func() { d.copyLogs(ctx, l) })
+		}
+		select {
+		case <-d.copies.started:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tidyOnce tidies, and answers when to do so again.
+func (d *Driver) tidyOnce(ctx context.Context, known func(api.AllocID) bool) (next time.Time) {
+	if err := d.tidy(ctx, known); err != nil && ctx.Err() == nil {
+		d.log.Warn("containers cannot be compared with allocations", "error", err)
+		return time.Now().Add(tidyFailed)
+	}
+	return time.Now().Add(tidyEvery)
 }
 
 // tidy removes the containers of allocations that the agent does not know, and

@@ -42,6 +42,9 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 			return fmt.Errorf("remove what is left of task %s: %w", spec.ID, err)
 		}
 	}
+	if d.cfg.Disabled {
+		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, driver.Forbidden(Name))
+	}
 	var p api.Problems
 	cfg := d.parse(&p, &spec.Task)
 	if err := p.Err("the task"); err != nil {
@@ -64,13 +67,22 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 // by their numbers only; others share the directories, which nobody on the
 // machine reaches but root.
 func (d *Driver) prepare(spec *driver.Spec, imageUser string) error {
+	prepare := func(owner *driver.User) error {
+		if err := spec.Prepare(owner); err != nil {
+			return err
+		}
+		if err := os.Chmod(spec.Dir, 0o700); err != nil {
+			return fmt.Errorf("prepare task directory: %w", err)
+		}
+		return nil
+	}
 	name := spec.Task.User
 	if name == "" {
 		name = imageUser
 	}
 	user, known := numeric(name)
 	if !known {
-		if err := spec.Prepare(nil); err != nil {
+		if err := prepare(nil); err != nil {
 			return err
 		}
 		for _, dir := range api.TaskDirs() {
@@ -80,7 +92,7 @@ func (d *Driver) prepare(spec *driver.Spec, imageUser string) error {
 		}
 		return nil
 	}
-	if err := spec.Prepare(&user); err != nil {
+	if err := prepare(&user); err != nil {
 		return err
 	}
 	if err := spec.GiveFresh(user); err != nil {
