@@ -142,6 +142,9 @@ type TaskStatus struct {
 	Since    time.Time `json:"since,omitzero"`
 	// Asked is how many of the restarts that users asked for are done.
 	Asked int `json:"asked,omitempty"`
+	// Poststop: it runs when the others have ended, and how it ends says nothing
+	// of the allocation's end.
+	Poststop bool `json:"poststop,omitempty"`
 }
 
 // TaskEnd is how a task ended.
@@ -169,6 +172,8 @@ func (s *AllocStatus) Why() string {
 		t := s.Tasks[name]
 		var why string
 		switch {
+		case t.Poststop:
+			continue
 		case t.Reason != "":
 			why = ": " + t.Reason
 		case t.Signal != 0:
@@ -198,7 +203,7 @@ func (a *Allocation) Runs() bool {
 		return false
 	}
 	for _, t := range a.Status.Tasks {
-		if t.State != TaskEnded {
+		if t.State != TaskEnded && !t.Poststop {
 			return true
 		}
 	}

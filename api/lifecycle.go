@@ -1,8 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Lifecycle makes a task one that runs around the group's main tasks, which are
@@ -23,10 +25,25 @@ const (
 	HookPrestart LifecycleHook = "prestart"
 	// HookPoststart: when the main tasks run.
 	HookPoststart LifecycleHook = "poststart"
+	// HookPoststop: when all others have ended, however they did, while the
+	// volumes are still mounted.
+	HookPoststop LifecycleHook = "poststop"
 )
 
 // LifecycleHooks lists all hooks, for validation and documentation.
-func LifecycleHooks() []LifecycleHook { return []LifecycleHook{HookPrestart, HookPoststart} }
+func LifecycleHooks() []LifecycleHook {
+	return []LifecycleHook{HookPrestart, HookPoststart, HookPoststop}
+}
+
+// DefaultPoststopTime is how long a run of a poststop task may take that says
+// nothing else.
+const DefaultPoststopTime = 5 * time.Minute
+
+// PoststopTime is how long one run of a poststop task may take: the allocation's
+// volumes wait for its end.
+func (t *Task) PoststopTime() time.Duration {
+	return cmp.Or(time.Duration(t.KillTimeout), DefaultPoststopTime)
+}
 
 // Main reports whether it is one of the tasks for which the group is there.
 func (t *Task) Main() bool { return t.Lifecycle == nil }
@@ -53,6 +70,12 @@ func (g *TaskGroup) validateLifecycles(p *Problems, path string) {
 			mains++
 		} else {
 			oneOf(p, at+".lifecycle.hook", t.Lifecycle.Hook, LifecycleHooks()...)
+		}
+		if t.Hook() == HookPoststop && t.Sidecar() {
+			p.Add(at+".lifecycle.sidecar", "is true, and a poststop task has no main tasks to run beside", "remove it")
+		}
+		if t.Hook() == HookPoststop && t.CSIPlugin != nil {
+			p.Add(at+".csi_plugin", "makes no sense in a poststop task, which runs to its end", "remove one of the two")
 		}
 		if t.Leader {
 			leaders = append(leaders, t.Name)

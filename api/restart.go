@@ -54,6 +54,9 @@ func (g *TaskGroup) Restarts(t *Task, of JobType) Restarts {
 	for _, p := range []*RestartPolicy{g.Restart, t.Restart} {
 		r.overlay(p)
 	}
+	if t.Hook() == HookPoststop {
+		r.Mode = RestartFail // the volumes wait for its end
+	}
 	return r
 }
 

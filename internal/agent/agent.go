@@ -198,6 +198,7 @@ func (a *Agent) wire() (err error) {
 			hook.Directories{},
 			volumesHook,
 			sockets,
+			hook.NewPoststop(tasks, volumesHook),
 			tasks,
 			a.plugins,
 		},

@@ -120,7 +120,7 @@ var taskTable = &table[api.Task]{
 			func(t *api.Task) *[]api.Template { return &t.Templates }),
 		choice("kill_signal", "The signal that asks the task to end.", api.Signals(), nil,
 			func(t *api.Task) *string { return &t.KillSignal }).standing("SIGINT"),
-		duration("kill_timeout", "How long the task may take to end before it is killed.",
+		duration("kill_timeout", "How long the task may take to end before it is killed. A poststop task is not asked to end: it is how long a run of it may take, 5m if absent.",
 			func(t *api.Task) *api.Duration { return &t.KillTimeout }).standing("5s"),
 		block("restart", "What of the group's restart is different for this task.", restartTable,
 			func(t *api.Task) **api.RestartPolicy { return &t.Restart }),

@@ -23,7 +23,7 @@ var restartTable = &table[api.RestartPolicy]{
 			return r.Delay
 		}).standing("15s"),
 		choice("mode", "What happens when the attempts are used up: fail ends the allocation, which the servers replace; "+
-			"delay waits until the interval is over, and begins another.", api.RestartModes(), nil,
+			"delay waits until the interval is over, and begins another. A poststop task has mode fail.", api.RestartModes(), nil,
 			func(r *api.RestartPolicy) *api.RestartMode { return &r.Mode }).standing(string(api.RestartFail)),
 	},
 	foreign: []foreign{
@@ -33,9 +33,10 @@ var restartTable = &table[api.RestartPolicy]{
 
 var lifecycleTable = &table[api.Lifecycle]{
 	doc: "When a task runs that is there for the group's main tasks, which are those without this block. The main tasks are started when all prestart tasks have " +
-		"succeeded, the sidecars among them run; poststart tasks when the main ones run. When the main tasks have ended, what still runs is stopped, prestart sidecars last.",
+		"succeeded, the sidecars among them run; poststart tasks when the main ones run. When the main tasks have ended, what still runs is stopped, prestart sidecars last. " +
+		"Then, however it came to that, poststop tasks run to their end, with the volumes still mounted; how they end changes nothing about how the allocation has ended.",
 	fields: []field[api.Lifecycle]{
-		choice("hook", "When it is started.", api.LifecycleHooks(), []string{"poststop"},
+		choice("hook", "When it is started.", api.LifecycleHooks(), nil,
 			func(l *api.Lifecycle) *api.LifecycleHook { return &l.Hook }).required(`hook = "prestart"`),
 		flag("sidecar", "It runs on beside the main tasks, and is started again also if it ends with success. Otherwise it runs to its end.",
 			func(l *api.Lifecycle) *bool { return &l.Sidecar }),

@@ -76,6 +76,7 @@ type Step struct {
 	failing    map[string]failing
 	events     []api.TaskEvent
 	starting   bool
+	givenUp    bool
 	awaited    string
 	over       bool // the allocation is to end
 	works      int  // counts those that ever were
@@ -134,6 +135,20 @@ func (s *Step) end() {
 	for _, cancel := range s.lasting {
 		cancel()
 	}
+}
+
+func (s *Step) giveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.givenUp = true
+}
+
+// GivenUp reports whether the servers know the allocation no more, or count it
+// as lost: what it held may be another's by now.
+func (s *Step) GivenUp() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.givenUp || s.assignment.Allocation != nil && s.assignment.Allocation.Status.State == api.AllocLost
 }
 
 // SetMount hands on where a volume is mounted on the host, by the request's name.

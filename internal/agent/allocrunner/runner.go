@@ -148,6 +148,7 @@ func (r *Runner) Stop() {
 	r.forget = true
 	r.mu.Unlock()
 	r.step.end()
+	r.step.giveUp()
 	r.nudge()
 }
 

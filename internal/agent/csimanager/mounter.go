@@ -222,6 +222,32 @@ func (m *Mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	return m.gone(s.Users[i].TargetPath)
 }
 
+// Mounted says where an attachment's volume is mounted, by what is recorded of
+// this boot and by the mount table, or "". It changes nothing.
+func (m *Mounter) Mounted(a *api.AttachmentAssignment) (target string, err error) {
+	s, recorded, err := m.staging(a)
+	if err != nil || !recorded {
+		return "", err
+	}
+	i := userOf(s, &a.Attachment)
+	if i < 0 || !s.Users[i].Published {
+		return "", nil
+	}
+	user := &s.Users[i]
+	mounted, err := m.mounted(user.TargetPath)
+	if err != nil || !mounted {
+		if err == nil && !user.Mounted {
+			return user.TargetPath, nil // it never was one, as its plugin does it
+		}
+		return "", err
+	}
+	gone, err := m.gone(user.TargetPath)
+	if err != nil || gone {
+		return "", err
+	}
+	return user.TargetPath, nil
+}
+
 // sayStaged tells the servers that the volume is staged. That it is not is for
 // Unmount to say: they may have it detached at once.
 func (m *Mounter) sayStaged(s *localdb.Staging) {

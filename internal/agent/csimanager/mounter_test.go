@@ -225,17 +225,31 @@ func TestReboot(t *testing.T) {
 		b := user(a, "alloc-2", "data")
 		w.mount(a)
 		w.mount(b)
+		w.wantMounted(a, true)
 		w.reboot()
 		w.wantMounts()
+		w.wantMounted(a, false)
 		w.mount(a)
 		w.wantMounts(a)
+		w.wantMounted(a, true)
+		w.wantMounted(b, false)
 		// One that ended with the reboot goes without having been mounted again.
 		w.unmount(b)
 		w.wantMounts(a)
 		w.reboot()
 		w.unmount(a)
+		w.wantMounted(a, false)
 		w.wantNothing()
 	})
+}
+
+// wantMounted asks where an attachment is mounted.
+func (w *world) wantMounted(a *api.AttachmentAssignment, want bool) {
+	w.t.Helper()
+	target, err := w.mounter.Mounted(a)
+	if err != nil || (target != "") != want {
+		w.t.Errorf("it is mounted at %q: %v, want that it is: %t", target, err, want)
+	}
 }
 
 func TestUnmountWithoutMount(t *testing.T) {

@@ -237,8 +237,9 @@ func (st story) tell(t *testing.T, kills ...int) (all bool) {
 			record = *m.record
 		}
 		node := func() *api.Node { return &api.Node{ID: "db-1-9f31c2aa", Name: "db-1"} }
+		tasks := hook.NewTasks(map[string]driver.Driver{"fake": life}, node)
 		runner = allocrunner.New(allocrunner.Config{
-			Dir: "/alloc", Hooks: append(slices.Clip(st.before), hook.NewTasks(map[string]driver.Driver{"fake": life}, node)),
+			Dir: "/alloc", Hooks: append(slices.Clip(st.before), hook.NewPoststop(tasks, nil), tasks),
 			Memory: life, Facts: life, Remove: life.remove,
 		}, record, slog.New(slog.DiscardHandler))
 		runner.Update(wanted)
@@ -308,6 +309,17 @@ func around() api.AllocAssignment {
 		{Name: "proxy", Driver: "fake", Lifecycle: &api.Lifecycle{Hook: api.HookPrestart, Sidecar: true}},
 	}
 	return a
+}
+
+// withPoststop adds a task that cleans up.
+func withPoststop(of func() api.AllocAssignment) func() api.AllocAssignment {
+	return func() api.AllocAssignment {
+		a := of()
+		a.Group.Tasks = append(a.Group.Tasks, api.Task{
+			Name: "clean", Driver: "fake", KillTimeout: api.Duration(20 * time.Second), Lifecycle: &api.Lifecycle{Hook: api.HookPoststop},
+		})
+		return a
+	}
 }
 
 func stories() map[string]story {
@@ -454,6 +466,59 @@ func stories() map[string]story {
 				t.Helper()
 				restarts(1)(t, s)
 				if got := s.Tasks["pg"]; got.Last.Reason != "it is of no use" || got.Reason != "" {
+					t.Errorf("the task is %+v", got)
+				}
+			},
+		},
+		"PoststopAfterSuccess": {
+			assignment: withPoststop(around),
+			ends: func(task string, run int) *driver.Status {
+				switch {
+				case task == "proxy":
+					return nil
+				case task == "init", task == "clean":
+					return exits(1 - run)
+				}
+				return exits(0)
+			},
+			starts: "init, proxy, init/1, pg, after, clean, clean/1", state: api.AllocComplete,
+		},
+		"PoststopAfterAFailure": {
+			assignment: withPoststop(policy(api.JobService, api.RestartFail, 0)),
+			ends:       func(task string, _ int) *driver.Status { return exits(len(task) - 1) },
+			starts:     "pg, clean", state: api.AllocFailed,
+			check: func(t *testing.T, s api.AllocStatus) {
+				t.Helper()
+				if got, want := s.Why(), "task pg exited with status 1"; got != want {
+					t.Errorf("it failed because %q, want %q", got, want)
+				}
+			},
+		},
+		"PoststopAfterAStop": {
+			assignment: withPoststop(policy(api.JobService, api.RestartFail, 1)),
+			ends: func(task string, _ int) *driver.Status {
+				if task == "pg" {
+					return nil
+				}
+				return exits(0)
+			},
+			wishes: map[time.Duration]func(*api.Allocation){
+				5 * time.Second: func(a *api.Allocation) { a.Desired = api.DesireStop },
+			},
+			starts: "pg, clean", state: api.AllocComplete,
+		},
+		"PoststopThatDoesNotEnd": {
+			assignment: withPoststop(policy(api.JobBatch, api.RestartFail, 3)),
+			ends: func(task string, _ int) *driver.Status {
+				if task == "pg" {
+					return exits(0)
+				}
+				return nil
+			},
+			starts: "pg, clean", state: api.AllocComplete,
+			check: func(t *testing.T, s api.AllocStatus) {
+				t.Helper()
+				if got := s.Tasks["clean"]; got.Signal != 2 || !strings.Contains(got.Reason, "had not ended after 20s") {
 					t.Errorf("the task is %+v", got)
 				}
 			},

@@ -56,6 +56,7 @@ func leaving(group *api.TaskGroup) [][]*api.Task {
 	parts := make([][]*api.Task, 3)
 	for i := range group.Tasks {
 		switch t := &group.Tasks[i]; {
+		case t.Hook() == api.HookPoststop: // its turn comes then
 		case t.Leader:
 			parts[0] = append(parts[0], t)
 		case t.Hook() == api.HookPrestart:

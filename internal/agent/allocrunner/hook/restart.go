@@ -18,6 +18,7 @@ func after(policy api.Restarts, ended api.TaskStatus, now time.Time) api.TaskSta
 	next := api.TaskStatus{
 		State: api.TaskPending, Dir: ended.Dir, Restarts: ended.Restarts + 1, Last: ended.End(),
 		Next: stored(now.Add(policy.Delay)), Attempts: ended.Attempts, Since: ended.Since, Asked: ended.Asked,
+		Poststop: ended.Poststop,
 	}
 	if next.Since.IsZero() || !now.Before(next.Since.Add(policy.Interval)) {
 		next.Since, next.Attempts = stored(now), 0
@@ -48,7 +49,7 @@ func obey(s *allocrunner.Step, task *api.Task, was api.TaskStatus, asked int) (a
 	case was.State == api.TaskRunning:
 		next = api.TaskStatus{
 			State: api.TaskPending, Dir: was.Dir, Restarts: was.Restarts + 1, Last: was.Last,
-			Attempts: was.Attempts, Since: was.Since, Asked: asked,
+			Attempts: was.Attempts, Since: was.Since, Asked: asked, Poststop: was.Poststop,
 		}
 	case was.State == api.TaskPending:
 		next.Next = time.Time{} // now
@@ -66,6 +67,7 @@ func seen(was api.TaskStatus, s driver.Status, dir string) api.TaskStatus {
 		State: api.TaskRunning, PID: s.PID, Started: stored(s.Started), Ended: stored(s.Ended),
 		ExitCode: s.ExitCode, Signal: s.Signal, Reason: s.Reason, Dir: dir,
 		Restarts: was.Restarts, Last: was.Last, Attempts: was.Attempts, Since: was.Since, Asked: was.Asked,
+		Poststop: was.Poststop,
 	}
 	if s.State == driver.StateEnded {
 		t.State = api.TaskEnded

@@ -247,8 +247,7 @@ func noDriver(s *allocrunner.Step, task *api.Task) error {
 }
 
 func started(s *allocrunner.Step, task *api.Task) bool {
-	_, known := s.Tasks()[task.Name]
-	return known
+	return ran(s.Tasks()[task.Name])
 }
 
 // errNews ends Watch: Up is to look.
@@ -275,14 +274,10 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 func (t *Tasks) watch(ctx context.Context, a *api.AllocAssignment, task *api.Task, was api.TaskStatus) error {
 	switch was.State {
 	case api.TaskPending:
-		timer := time.NewTimer(time.Until(was.Next))
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return errNews
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := t.pending(ctx, was); err != nil {
+			return err
 		}
+		return errNews
 	case api.TaskRunning, "":
 		if _, err := t.drivers[task.Driver].Wait(ctx, runID(a, task.Name, was.Restarts)); err != nil {
 			return fmt.Errorf("watch task %s: %w", task.Name, err)
@@ -348,6 +343,8 @@ func (t *Tasks) end(ctx context.Context, s *allocrunner.Step, a *api.AllocAssign
 	return t.endRun(ctx, a, task, s.Tasks()[task.Name].Restarts, func(status driver.Status) error {
 		last, known := s.Tasks()[task.Name]
 		switch {
+		case status.State == driver.StateEnded && last.State == api.TaskEnded && last.Ended.Equal(stored(status.Ended)):
+			return nil // noted, and may say more than the driver knows
 		case status.State == driver.StateEnded:
 			last = seen(last, status, TaskDir(s.Dir, task.Name))
 		case !known:

@@ -23,6 +23,8 @@ type Mounter interface {
 	// Gone reports whether what was mounted can be used no more, and Mount would
 	// make it again.
 	Gone(a *api.AttachmentAssignment) (bool, error)
+	// Mounted says where the volume is mounted, or "". It changes nothing.
+	Mounted(a *api.AttachmentAssignment) (target string, err error)
 }
 
 // AttachmentFacts is where the hook says how far attachments are.

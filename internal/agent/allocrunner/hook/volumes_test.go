@@ -47,6 +47,13 @@ func (m *mounter) Give(ctx context.Context, a *api.AttachmentAssignment, say fun
 	return m.call(ctx, "give "+a.Attachment.Name)
 }
 
+func (m *mounter) Mounted(a *api.AttachmentAssignment) (string, error) {
+	if m.gone[a.Attachment.Name] {
+		return "", nil
+	}
+	return "/target/" + a.Attachment.Name, nil
+}
+
 func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	return m.gone[a.Attachment.Name], nil
 }
