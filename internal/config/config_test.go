@@ -163,14 +163,31 @@ func TestMistakes(t *testing.T) {
 		text string
 		want []string // without the directory and the heading
 	}{
-		"Syntax":       {"server {\n  enabled = true\n", []string{"a.hcl:1:8: Unclosed configuration block; There is no closing brace for this block before the end of the file. This may be caused by incorrect brace nesting elsewhere in this file"}},
-		"UnknownName":  {"data_dri = \"/d\"\n", []string{`a.hcl:1:1: Unsupported argument; An argument named "data_dri" is not expected here. Did you mean "data_dir"?`}},
-		"UnknownNames": {"nam = 1\nserver {\n  enable = true\n}\n", []string{`a.hcl:1:1: Unsupported argument; An argument named "nam" is not expected here. Did you mean "name"?`, `a.hcl:3:3: Unsupported argument; An argument named "enable" is not expected here. Did you mean "enabled"?`}},
-		"UnknownBlock": {"servers {\n}\n", []string{`a.hcl:1:1: Unsupported block type; Blocks of type "servers" are not expected here. Did you mean "server"?`}},
-		"WrongType":    {"server {\n  enabled = \"perhaps\"\n}\n", []string{`a.hcl:2:14: Unsuitable value type; Unsuitable value: a bool is required`}},
-		"NoNumber":     {"server {\n  bootstrap_expect = \"three\"\n}\n", []string{`a.hcl:2:23: Unsuitable value type; Unsuitable value: a number is required`}},
-		"Variable":     {"name = host\n", []string{`a.hcl:1:8: Variables not allowed; Variables may not be used here`}},
-		"BlockTwice":   {"http {\n}\nhttp {\n}\n", []string{`a.hcl:3:1: Duplicate http block; Only one http block is allowed. Another was defined at DIR/a.hcl:1,1-5`}},
+		"Syntax":            {"server {\n  enabled = true\n", []string{`a.hcl:1:8: has a "{" that is never closed; add the missing "}"`}},
+		"UnknownName":       {"data_dri = \"/d\"\n", []string{`a.hcl:1:1: data_dri is not a known name; did you mean data_dir?`}},
+		"UnknownNames":      {"nam = 1\nserver {\n  enable = true\n}\n", []string{`a.hcl:1:1: nam is not a known name; did you mean name?`, `a.hcl:3:3: server.enable is not a known name; did you mean enabled?`}},
+		"UnknownBlock":      {"servers {\n}\n", []string{`a.hcl:1:1: servers is not a known name; did you mean server?`}},
+		"WrongType":         {"server {\n  enabled = \"perhaps\"\n}\n", []string{`a.hcl:2:13: server.enabled is a string; write enabled = true`}},
+		"NoNumber":          {"server {\n  bootstrap_expect = \"three\"\n}\n", []string{`a.hcl:2:22: server.bootstrap_expect is a string; write bootstrap_expect = 1`}},
+		"Variable":          {"name = host\n", []string{`a.hcl:1:8: name is the word host; write "host", in quotes`}},
+		"MisplacedName":     {"bootstrap_expect = 1\nclient {\n  data_dir = \"/d\"\n  socket = \"/s\"\n  host_volume \"x\" {\n    path = \"/srv\"\n  }\n}\nkeep {\n}\n", []string{"a.hcl:1:1: bootstrap_expect does not belong here; put it in server", "a.hcl:3:3: client.data_dir does not belong here; put it into the file itself, outside of all blocks", "a.hcl:4:3: client.socket does not belong here; put it in plugin", "a.hcl:5:3: client.host_volume does not belong here; put it into the file itself, outside of all blocks", "a.hcl:9:1: keep does not belong here; put it in server"}},
+		"NamesOfNomad":      {"datacenter = \"dc1\"\nbind_addr = \"0.0.0.0\"\nagent {\n}\nclient {\n  node_class = \"db\"\n  server_join {\n    retry_join = [\"a\"]\n  }\n}\nplugin \"docker\" {\n  config {\n    allow_privileged = true\n  }\n}\n", []string{"a.hcl:1:1: datacenter is known from Nomad, and not from here: there is one cluster; remove it, or describe the machine: client { class = \"...\" meta = { ... } }", "a.hcl:2:1: bind_addr is known from Nomad, and not from here: each address has a field of its own; write http { address = \"127.0.0.1:7400\" }", "a.hcl:3:1: agent is known from Nomad, and not from here: a file is an agent's; write what is in it into the file itself", "a.hcl:6:3: client.node_class is known from Nomad, and not from here: it is called class; write class = \"...\"", "a.hcl:7:3: client.server_join is known from Nomad, and not from here: it is called servers; write servers = [\"http://10.0.0.1:7400\"]", "a.hcl:12:3: plugin[\"docker\"].config is known from Nomad, and not from here: a plugin is a CSI driver, and what task drivers may do is said apart; write driver \"docker\" { allow_privileged = true }"}},
+		"UnlikeAnyName":     {"zzz = 1\ntelemetry {\n  qqq {\n  }\n}\n", []string{"a.hcl:1:1: zzz is not a known name; use one of client, data_dir, driver, host_volume, http, log_format, log_level, name, plugin, server, telemetry", "a.hcl:3:3: telemetry.qqq is not a known name; use one of metrics_address, traces"}},
+		"BlockAsAttribute":  {"server = {\n  enabled = true\n}\nplugin = \"p\"\n", []string{"a.hcl:1:1: server is a block; write server { ... }, without the equals sign", "a.hcl:4:1: plugin is a block; write plugin \"name\" { ... }, without the equals sign"}},
+		"AttributeAsBlock":  {"name {\n}\nclient {\n  servers {\n  }\n  meta {\n    rack = \"r1\"\n  }\n}\n", []string{"a.hcl:1:1: name is written as a block; write name = \"...\"", "a.hcl:4:3: client.servers is written as a block; write servers = [\"...\"]", "a.hcl:6:3: client.meta is written as a block; write meta = { key = \"...\" }"}},
+		"LabelTooMuch":      {"server \"a\" {\n  enabled = true\n}\nplugin \"a\" \"b\" {\n}\n", []string{"a.hcl:1:8: server takes no name; write server { ... }", "a.hcl:4:8: plugin has 2 names; write plugin \"name\" { ... }"}},
+		"ValuesOfOtherKind": {"client {\n  servers = \"http://a:1\"\n  cpu = [4]\n  meta = \"x\"\n  class = [\"a\"]\n}\nname = null\nlog_level = { }\n", []string{"a.hcl:2:13: client.servers is a string; write servers = [\"...\"]", "a.hcl:3:9: client.cpu is a list; write cpu = 1", "a.hcl:4:10: client.meta is a string; write meta = { key = \"...\" }", "a.hcl:5:11: client.class is a list; write class = \"...\"", "a.hcl:7:8: name is null; write name = \"...\"", "a.hcl:8:13: log_level is a map; write log_level = \"...\""}},
+		"Calculation":       {"name = \"${host}-1\"\nlog_level = upper(\"info\")\ndata_dir = node.name\n", []string{"a.hcl:1:8: name rests on host, and nothing is filled in here; write the value itself", "a.hcl:2:13: log_level calculates; write the value itself", "a.hcl:3:12: data_dir rests on node, and nothing is filled in here; write the value itself"}},
+		"OneLine":           {"client { enabled = true  servers = [\"a\"] }\n", []string{"a.hcl:1:26: has more than one thing on the line of a block; begin a new line after the {, after each value and before the }"}},
+		"TwoOnALine":        {"name = \"a\" data_dir = \"/d\"\n", []string{"a.hcl:1:12: has more than one thing on a line; begin a new line"}},
+		"StringNotClosed":   {"name = \"a\ndata_dir = \"/d\"\n", []string{`a.hcl:1:10: begins a string that does not end on its line; add the missing quote`, `a.hcl:2:16: begins a string that does not end on its line; add the missing quote`}},
+		"NoValue":           {"name = \n", []string{"a.hcl:1:8: has no value that can be read; write a string, a number, true, false, a list or a map"}},
+		"SingleQuotes":      {"name = 'a'\n", []string{`a.hcl:1:8: has a character that means nothing here; remove it, or write text in quotes: "..."`}},
+		"NameTwice":         {"name = \"a\"\nname = \"b\"\n", []string{`a.hcl:2:1: is there twice; remove one`}},
+		"NoName":            {"= 3\n", []string{`a.hcl:1:1: has something where a name is expected; write name = value, or name { ... } with the { on the line of the name`}},
+		"Colon":             {"name: \"a\"\n", []string{`a.hcl:1:1: has something where a name is expected; write name = value, or name { ... } with the { on the line of the name`}},
+		"ListWithoutComma":  {"client {\n  servers = [\"a\" \"b\"]\n}\n", []string{`a.hcl:2:18: has no comma before this element; add the comma`}},
+		"BlockTwice":        {"http {\n}\nhttp {\n}\n", []string{`a.hcl:3:1: http is there twice, first at line 1; make them one`}},
 		"PluginOfThreePrograms": {on + "plugin \"p\" {\n  socket = \"/p\"\n  type = \"node\"\n}\nplugin \"p\" {\n  socket = \"/q\"\n  type = \"controller\"\n}\nplugin \"p\" {\n  socket = \"/r\"\n  type = \"node\"\n}\n",
 			[]string{`a.hcl:14:1: plugin["p"] is there twice, first at DIR/a.hcl:10; rename one, or remove it; a driver of two programs has one of the type node and one of the type controller`}},
 		"CallsOfAPlugin": {"server {\n  enabled = true\n  plugin \"p\" {\n    max_calls = -1\n    max_calls_per_node = -2\n    max_slow_calls = -3\n    call_timeout = \"soon\"\n    slow_after = \"1ms\"\n  }\n  plugin \"q\" {\n    call_timeout = \"5s\"\n    slow_after = \"10s\"\n  }\n  plugin \"q\" {\n  }\n}\n", []string{
@@ -183,7 +200,7 @@ func TestMistakes(t *testing.T) {
 			`a.hcl:14:3: server.plugin["q"] is there twice; remove one`,
 		}},
 		"PluginTwice":       {on + "plugin \"p\" {\n  socket = \"/p\"\n}\nplugin \"p\" {\n  socket = \"/p\"\n}\n", []string{`a.hcl:9:1: plugin["p"] is there twice, first at DIR/a.hcl:6; rename one, or remove it; a driver of two programs has one of the type node and one of the type controller`}},
-		"PluginUnnamed":     {on + "plugin {\n}\n", []string{`a.hcl:6:8: Missing id for plugin; All plugin blocks must have 1 labels (id)`}},
+		"PluginUnnamed":     {on + "plugin {\n}\n", []string{`a.hcl:6:1: plugin has no name; write plugin "name" { ... }`}},
 		"NothingToDo":       {"", []string{"server.enabled is false, and so is client.enabled: there is nothing to do; set one of them in a file and give it with --config, or run with --dev"}},
 		"SwitchedOff":       {"server {\n  enabled = false\n}\n", []string{"a.hcl:2:3: server.enabled is false, and so is client.enabled: there is nothing to do; set one of them in a file and give it with --config, or run with --dev"}},
 		"LogLevelAndFormat": {"log_level = \"loud\"\nlog_format = \"xml\"" + on, []string{`a.hcl:1:1: log_level is "loud"; use one of debug, info, warn, error`, `a.hcl:2:1: log_format is "xml"; use one of text, json`}},
@@ -207,7 +224,7 @@ func TestMistakes(t *testing.T) {
 			`a.hcl:7:3: host_volume["d x"].path is "srv", which depends on the working directory; give an absolute path`,
 			`a.hcl:10:3: host_volume["e"].path is the whole machine; give a directory such as "/srv/data"`,
 		}},
-		"HostVolumePath":    {on + "host_volume \"f\" {\n}\n", []string{`a.hcl:6:17: Missing required argument; The argument "path" is required, but no definition was found`}},
+		"HostVolumePath":    {on + "host_volume \"f\" {\n}\n", []string{`a.hcl:6:17: host_volume["f"].path is missing; add path = "..."`}},
 		"HostVolumeTwice":   {on + "host_volume \"d\" {\n  path = \"/srv\"\n}\nhost_volume \"d\" {\n  path = \"/srv\"\n}\n", []string{`a.hcl:9:1: host_volume["d"] is there twice, first at DIR/a.hcl:6; rename one, or remove it`}},
 		"MaxVolumesOfOther": {on + "plugin \"p\" {\n  socket = \"/p.sock\"\n  max_volumes = 3\n}\n", []string{`a.hcl:8:3: plugin["p"].max_volumes only makes sense with embedded = true; remove it: the driver says itself how many it takes`}},
 		"SocketTooLong":     {on + "plugin \"p\" {\n  socket = \"" + long + "\"\n}\n", []string{`a.hcl:7:3: plugin["p"].socket is longer than the 107 bytes that a socket's path may have; choose a shorter path`}},
@@ -237,7 +254,7 @@ func TestMistakesOfAllFilesAtOnce(t *testing.T) {
 	dir := filepath.Dir(paths[0])
 	_, err := config.Read(append(paths, dir, filepath.Join(dir, "none.hcl"))...)
 	want := strings.ReplaceAll(`the configuration has 4 problems
-  DIR/a.hcl:1:1: Unsupported argument; An argument named "nam" is not expected here. Did you mean "name"?
+  DIR/a.hcl:1:1: nam is not a known name; did you mean name?
   DIR: cannot be read: is a directory; give a file that is there, and that this user may read
   DIR/none.hcl: cannot be read: no such file or directory; give a file that is there, and that this user may read
   DIR/c.hcl:1:1: plugin["p"] is there twice, first at DIR/b.hcl:1; rename one, or remove it; a driver of two programs has one of the type node and one of the type controller`, "DIR", dir)

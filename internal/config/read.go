@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -49,13 +51,22 @@ func readFile(path string) (*hclsyntax.Body, error) {
 	if diags.HasErrors() {
 		return nil, problems(diags)
 	}
-	var alone Config
-	if diags = gohcl.DecodeBody(file.Body, nil, &alone); diags.HasErrors() {
-		return nil, problems(diags)
-	}
 	body, ok := file.Body.(*hclsyntax.Body)
 	if !ok {
 		return nil, fmt.Errorf("read %s: its body is a %T", path, file.Body)
+	}
+	t := reflect.TypeFor[Config]()
+	n := names{homes: homesOf("", t, map[home][]string{})}
+	clean := n.check("", body, t)
+	if len(n.fields) > 0 {
+		slices.SortStableFunc(n.fields, func(a, b api.Field) int {
+			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		})
+		return nil, invalid(n.fields...)
+	}
+	var alone Config
+	if diags = gohcl.DecodeBody(clean, nil, &alone); diags.HasErrors() {
+		return nil, problems(diags) // of what no name tells
 	}
 	return body, nil
 }
@@ -131,6 +142,9 @@ func problems(diags hcl.Diagnostics) error {
 			continue
 		}
 		f := api.Field{Message: d.Summary, Mend: strings.TrimSuffix(d.Detail, ".")}
+		if message, mend := inWords(d.Summary); message != "" {
+			f.Message, f.Mend = message, mend
+		}
 		if d.Subject != nil {
 			f.File, f.Line, f.Column = d.Subject.Filename, d.Subject.Start.Line, d.Subject.Start.Column
 			said[*d.Subject] = true
@@ -138,6 +152,32 @@ func problems(diags hcl.Diagnostics) error {
 		fields = append(fields, f)
 	}
 	return invalid(fields...)
+}
+
+// inWords says what HCL's parser means, to who has never read its grammar; ""
+// where its own words say it.
+func inWords(summary string) (message, mend string) {
+	switch summary {
+	case "Unclosed configuration block":
+		return `has a "{" that is never closed`, `add the missing "}"`
+	case "Invalid single-argument block definition":
+		return "has more than one thing on the line of a block", "begin a new line after the {, after each value and before the }"
+	case "Missing newline after argument", "Missing newline after block definition":
+		return "has more than one thing on a line", "begin a new line"
+	case "Invalid argument name", "Argument or block definition required", "Invalid block definition":
+		return "has something where a name is expected", "write name = value, or name { ... } with the { on the line of the name"
+	case "Unterminated quoted string", "Invalid multi-line string", "Unterminated template string":
+		return "begins a string that does not end on its line", "add the missing quote"
+	case "Missing item separator":
+		return "has no comma before this element", "add the comma"
+	case "Invalid expression", "Missing expression":
+		return "has no value that can be read", "write a string, a number, true, false, a list or a map"
+	case "Attribute redefined":
+		return "is there twice", "remove one"
+	case "Invalid character":
+		return "has a character that means nothing here", `remove it, or write text in quotes: "..."`
+	}
+	return "", ""
 }
 
 // invalid is nil, or an error with these fields.

@@ -51,7 +51,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 
 		// The nouns, and the leaves, which know at most the nouns.
 		{Path: "api", Columns: Every, Level: 0},
-		{Path: "internal/config", Columns: Every, Level: 0, Arrows: []string{"api"}},
+		{Path: "internal/config", Columns: Every, Level: 0, Arrows: []string{"api", "internal/suggest"}},
 		{Path: "internal/cron", Columns: People | Servers, Level: 0},
 		{Path: "internal/fit", Columns: Every, Level: 0, Arrows: []string{"api"}},
 		{Path: "internal/frame", Columns: Servers | Nodes, Level: 0},
