@@ -216,6 +216,9 @@ type VolumeSeen struct {
 	// NodesKnown: some plugins do not say.
 	NodesKnown bool     `json:"nodes_known,omitempty"`
 	Nodes      []string `json:"nodes,omitempty"`
+	// Found is the volume that the plugin lists with the name of a create which it
+	// refused because the volume is there.
+	Found *OperationResult `json:"found,omitempty"`
 }
 
 // Reported is the answer to a Report.

@@ -155,6 +155,14 @@ type CreateRequest struct {
 	// plugin's id (CSI spec, VolumeContentSource).
 	SnapshotID string `json:"snapshot_id,omitempty"`
 	CloneID    string `json:"clone_id,omitempty"`
+	// First is the TopologyRequest of the first attempt, where others were tried
+	// since for want of room.
+	First *TopologyRequest `json:"first,omitempty"`
+	// Search counts the answers that the volume is there, and different. The next
+	// attempt is made with the arguments of another earlier one, to find it. Loose:
+	// it is to be deleted, so it is found with as few conditions as can be.
+	Search int  `json:"search,omitempty"`
+	Loose  bool `json:"loose,omitempty"`
 }
 
 // DeleteRequest is DeleteVolume's.

@@ -16,6 +16,12 @@ func judge(tx *state.Tx, op *api.Operation, f *api.OperationFact) (v fit.Verdict
 		return fit.Verdict{Certain: true, Retry: true}, f.Message
 	}
 	v = fit.Judge(op.Kind, f.Code)
+	if op.Kind == api.OperationCreate && op.Request.Create != nil && f.Result.ExternalID != "" {
+		if other := otherVolume(tx, op, f.Result.ExternalID); other != nil {
+			return fit.Verdict{Certain: true}, words(f.Message, fmt.Sprintf("the plugin answered with %s, which is volume %s of namespace %s: "+
+				"two names are one to it. Delete this volume; nothing becomes of the other", f.Result.ExternalID, other.ID, other.Namespace))
+		}
+	}
 	if !v.Done {
 		return v, f.Message
 	}
@@ -31,6 +37,44 @@ func judge(tx *state.Tx, op *api.Operation, f *api.OperationFact) (v fit.Verdict
 		}
 	}
 	return v, f.Message
+}
+
+// otherVolume is another volume that the plugin knows by an id, or nil.
+func otherVolume(tx *state.Tx, op *api.Operation, external string) *api.Volume {
+	for vol := range tx.VolumesByExternalID(op.PluginID, external) {
+		if vol.Namespace != op.Namespace || vol.ID != op.VolumeID {
+			return vol
+		}
+	}
+	return nil
+}
+
+// found is the volume that a create was refused for, if the plugin lists it, and
+// there is no better way to have it: it is to be deleted, or it was asked for in
+// all ways. What a list says of a volume may be less than what a create does.
+func found(tx *state.Tx, op *api.Operation, f *api.OperationFact) *api.OperationResult {
+	r := op.Request.Create
+	if op.Kind != api.OperationCreate || r == nil || f.Code != codeAlreadyExists || f.Seen == nil || f.Seen.Found == nil {
+		return nil
+	}
+	vol := tx.Volume(op.Namespace, op.VolumeID)
+	if vol == nil || vol.Desired == api.Present && !fit.Searched(r) || otherVolume(tx, op, f.Seen.Found.ExternalID) != nil {
+		return nil
+	}
+	return f.Seen.Found
+}
+
+// search has the next attempt of a create look for the volume that the plugin
+// says is there.
+func search(tx *state.Tx, op *api.Operation) {
+	if op.Request.Create == nil || op.Status.Code != codeAlreadyExists {
+		return
+	}
+	request := *op.Request.Create
+	request.Search++
+	vol := tx.Volume(op.Namespace, op.VolumeID)
+	request.Loose = vol != nil && vol.Desired == api.Absent
+	op.Request.Create = &request
 }
 
 func words(message, more string) string {

@@ -259,6 +259,11 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 		return
 	}
 	verdict, message := judge(tx, op, f)
+	if there := found(tx, op, f); there != nil {
+		known := *f
+		known.Result, f = *there, &known
+		verdict, message = fit.Verdict{Certain: true}, words(message, "the plugin lists it as "+there.ExternalID)
+	}
 	next := *op
 	next.Status.Code, next.Status.Message, next.Status.Duration = f.Code, message, f.Duration
 	if !verdict.Certain {
@@ -272,13 +277,14 @@ func endAttempt(tx *state.Tx, node api.NodeID, f *api.OperationFact) {
 	case verdict.Done:
 		next.Status.State = api.OperationSucceeded
 		next.Status.Ended = tx.Now()
-	case verdict.Retry, next.Status.Uncertain && f.Code != "OK" && fit.Makes(op.Kind) && !cut(tx, op):
+	case verdict.Retry, next.Status.Uncertain && f.Code != "OK" && f.Result.ExternalID == "" && fit.Makes(op.Kind) && !cut(tx, op):
 		// That this attempt was refused does not say that an earlier one made
 		// nothing: to give up would be to lose what it may have made.
 		next.Status.State = api.OperationWaiting
 		next.Status.Failures++
 		next.Status.Next = tx.Now().Add(fit.Pause(&next))
 		elsewhere(&next)
+		search(tx, &next)
 	default:
 		next.Status.State = api.OperationFailed
 		next.Status.Failures++
@@ -301,6 +307,9 @@ func elsewhere(op *api.Operation) {
 	}
 	if t := fit.Elsewhere(op.Request.Create.TopologyRequest); t != nil {
 		request := *op.Request.Create
+		if request.First == nil {
+			request.First = request.TopologyRequest
+		}
 		request.TopologyRequest = t
 		op.Request.Create = &request
 	}
@@ -349,7 +358,7 @@ func created(tx *state.Tx, op *api.Operation, r *api.OperationResult) {
 	case api.OperationFailed:
 		next.Status.Operation = ""
 		next.Status.Reason = op.Status.Code + ": " + op.Status.Message
-		if r.ExternalID != "" {
+		if r.ExternalID != "" && otherVolume(tx, op, r.ExternalID) == nil {
 			// It is there, and is not as was asked for: not forgotten.
 			next.Status.ExternalID, next.Status.Capacity, next.Status.Context = r.ExternalID, r.Capacity, r.Context
 			next.Status.AccessibleTopology = r.AccessibleTopology

@@ -11,6 +11,7 @@ import (
 // The answers of plugins that mean something here.
 const (
 	codeOK                 = "OK"
+	codeAlreadyExists      = "ALREADY_EXISTS"
 	codeFailedPrecondition = "FAILED_PRECONDITION"
 )
 

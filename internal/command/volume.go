@@ -291,6 +291,8 @@ func (c *DeleteVolume) Apply(tx *state.Tx) error {
 	next.Desired = api.Absent
 	next.Status.State = api.VolumeDeleting
 	tx.PutVolume(&next)
+	// What has to be found before it can be deleted is looked for now.
+	hastenVolume(tx, c.Namespace, c.ID, codeAlreadyExists)
 	return nil
 }
 

@@ -156,7 +156,8 @@ var codes = map[string]meaning{ //nolint:gochecknoglobals // a table, which noth
 	"ALREADY_EXISTS": {ends: refused,
 		says: "The provider has what the call asks for already, in another form.",
 		of: map[api.OperationKind]meaning{
-			api.OperationCreate:   {says: "The provider has a volume of that name which is not as the spec asks: another size, other parameters, capabilities or content."},
+			api.OperationCreate: {ends: uncertain, says: "The provider has a volume of that name already, which is not as this call asks. Nobody else gives that name: an earlier " +
+				"attempt has made it, whatever was answered. It is looked for in the plugin's list, and asked for as earlier attempts did."},
 			api.OperationPublish:  {says: "The volume is attached to the node already, in another access mode, or read-only where it is to be written to, or the reverse."},
 			api.OperationSnapshot: {says: "The provider has a snapshot of that name which is of another volume."},
 		}},

@@ -17,6 +17,8 @@ func Mismatch(r *api.CreateRequest, got *api.OperationResult) string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	switch {
+	case got.Capacity == 0 && Asked(r).CapacityMin != r.CapacityMin:
+		add("the plugin does not say how many bytes it has")
 	case got.Capacity == 0:
 	case got.Capacity < r.CapacityMin:
 		add("it has %d bytes, less than capacity_min (%d)", got.Capacity, r.CapacityMin)
@@ -69,6 +71,75 @@ func Elsewhere(t *api.TopologyRequest) *api.TopologyRequest {
 		}
 	}
 	return &api.TopologyRequest{Required: t.Required, Preferred: append(order[1:], order[0])}
+}
+
+// maxRotations bounds how many orders of topologies are tried to find a volume.
+const maxRotations = 8
+
+// Asked is what an attempt to create asks for. It is the request, unless the
+// plugin has said that a volume of the name is there and different. The name is
+// the volume's alone, so an earlier attempt has made it, whatever was answered;
+// the plugin tells which it is if it is asked as then (CSI spec, CreateVolume).
+// What differed from attempt to attempt are the topologies. Where that is not
+// it, the volume is asked for wherever it is, and where it is to be deleted, of
+// whatever size.
+func Asked(r *api.CreateRequest) *api.CreateRequest {
+	asked := *r
+	if r.Search == 0 {
+		return &asked
+	}
+	step := r.Search
+	if r.Loose {
+		if step%2 == 1 {
+			asked.TopologyRequest, asked.CapacityMin, asked.CapacityMax = nil, 0, 0
+			return &asked
+		}
+		step /= 2
+	}
+	tried := triedTopologies(r)
+	asked.TopologyRequest = tried[step%len(tried)]
+	return &asked
+}
+
+// Searched reports whether a volume was asked for in all ways.
+func Searched(r *api.CreateRequest) bool { return r.Search > len(triedTopologies(r)) }
+
+// triedTopologies are those of the request, of the attempts before it, and none.
+func triedTopologies(r *api.CreateRequest) []*api.TopologyRequest {
+	tried := []*api.TopologyRequest{r.TopologyRequest}
+	if r.TopologyRequest == nil {
+		return tried
+	}
+	first := r.TopologyRequest
+	if r.First != nil {
+		first = r.First
+		tried = append(tried, first)
+	}
+	order := first
+	for range min(len(first.Required), maxRotations) {
+		if order = Elsewhere(order); order == nil {
+			break
+		}
+		tried = append(tried, order)
+	}
+	return append(tried, nil)
+}
+
+// Bears reports whether a volume at a provider has a name of CreateVolume in its
+// id or in its context, where many drivers put it.
+func Bears(v *api.ExternalVolume, name string) bool {
+	if name == "" {
+		return false
+	}
+	if strings.Contains(v.ExternalID, name) {
+		return true
+	}
+	for _, text := range v.Context {
+		if strings.Contains(text, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // avoidFull is how long a node is avoided that had no room for a volume, where

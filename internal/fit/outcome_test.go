@@ -67,6 +67,9 @@ func TestWhatUndoesSomethingNeverFailsForGood(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"INVALID_ARGUMENT", "ALREADY_EXISTS", "OUT_OF_RANGE", "UNIMPLEMENTED", "NOT_FOUND"} {
 		for _, kind := range []api.OperationKind{api.OperationCreate, api.OperationExpand, api.OperationModify, api.OperationSnapshot} {
+			if kind == api.OperationCreate && code == "ALREADY_EXISTS" {
+				continue // an earlier attempt has made it: it is looked for
+			}
 			if v := fit.Judge(kind, code); v.Retry || v.Done || !v.Certain {
 				t.Errorf("%s of a %s = %+v, want an end", code, kind, v)
 			}

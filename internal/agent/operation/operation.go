@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi"
+	"github.com/berth-dev/berth/internal/fit"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
 
@@ -273,7 +274,7 @@ func call(ctx context.Context, client *csi.Client, op *api.Operation) (api.Opera
 	r := op.Request
 	switch {
 	case op.Kind == api.OperationCreate && r.Create != nil:
-		return client.CreateVolume(ctx, *r.Create)
+		return client.CreateVolume(ctx, *fit.Asked(r.Create))
 	case op.Kind == api.OperationDelete && r.Delete != nil:
 		return none, client.DeleteVolume(ctx, *r.Delete)
 	case op.Kind == api.OperationPublish && r.Publish != nil:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/csi"
+	"github.com/berth-dev/berth/internal/fit"
 )
 
 const (
@@ -23,7 +24,8 @@ const (
 // answers nil where the plugin cannot be asked, or does not answer.
 func (e *Executor) readBack(ctx context.Context, client *csi.Client, op *api.Operation, answer error) *api.VolumeSeen {
 	id := externalID(op)
-	if id == "" || !worthReading(op, csi.CodeOf(answer)) {
+	created := op.Kind == api.OperationCreate && op.Request.Create != nil
+	if id == "" && !created || !worthReading(op, csi.CodeOf(answer)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
@@ -31,6 +33,9 @@ func (e *Executor) readBack(ctx context.Context, client *csi.Client, op *api.Ope
 	can, err := client.ControllerCapabilities(ctx)
 	if err != nil {
 		return nil
+	}
+	if created {
+		return e.findNamed(ctx, client, can, op)
 	}
 	seen, err := look(ctx, client, can, id)
 	if err != nil {
@@ -50,7 +55,9 @@ func worthReading(op *api.Operation, code string) bool {
 		return code == csi.CodeNotFound || code == csi.CodeOK && (op.Status.Uncertain || op.Request.Unpublish.ReadBack)
 	case api.OperationPublish:
 		return code == csi.CodeNotFound
-	case api.OperationCreate, api.OperationDelete, api.OperationExpand, api.OperationModify, api.OperationNodeExpand,
+	case api.OperationCreate:
+		return code == csi.CodeAlreadyExists
+	case api.OperationDelete, api.OperationExpand, api.OperationModify, api.OperationNodeExpand,
 		api.OperationSnapshot, api.OperationDeleteSnapshot:
 	}
 	return false
@@ -87,6 +94,33 @@ func look(ctx context.Context, client *csi.Client, can []string, id string) (*ap
 // find looks for a volume in the list of all. A list that changes while it is
 // read may lack one that is there; so one that is not found is not called gone.
 func find(ctx context.Context, client *csi.Client, id string) (*api.VolumeSeen, error) {
+	v, err := search(ctx, client, func(v *api.ExternalVolume) bool { return v.ExternalID == id })
+	if err != nil || v == nil {
+		return nil, err
+	}
+	return &api.VolumeSeen{NodesKnown: true, Nodes: v.Nodes}, nil
+}
+
+// findNamed looks for the volume that a create was refused for because it is
+// there: many drivers put its name where a list shows it.
+func (e *Executor) findNamed(ctx context.Context, client *csi.Client, can []string, op *api.Operation) *api.VolumeSeen {
+	if !slices.Contains(can, api.CapListVolumes) {
+		return nil
+	}
+	v, err := search(ctx, client, func(v *api.ExternalVolume) bool { return fit.Bears(v, op.Request.Create.Name) })
+	if err != nil {
+		e.log.Debug("volume not looked for", "operation", op.ID, "error", err)
+	}
+	if err != nil || v == nil {
+		return nil
+	}
+	return &api.VolumeSeen{Found: &api.OperationResult{
+		ExternalID: v.ExternalID, Capacity: v.Capacity, Context: v.Context, AccessibleTopology: v.AccessibleTopology,
+	}}
+}
+
+// search is the first volume that the plugin lists and that is meant, or nil.
+func search(ctx context.Context, client *csi.Client, meant func(*api.ExternalVolume) bool) (*api.ExternalVolume, error) {
 	token := ""
 	for range readPages {
 		page, err := client.ListVolumes(ctx, token, 0)
@@ -94,8 +128,8 @@ func find(ctx context.Context, client *csi.Client, id string) (*api.VolumeSeen, 
 			return nil, err
 		}
 		for i := range page.Entries {
-			if page.Entries[i].ExternalID == id {
-				return &api.VolumeSeen{NodesKnown: true, Nodes: page.Entries[i].Nodes}, nil
+			if meant(&page.Entries[i]) {
+				return &page.Entries[i], nil
 			}
 		}
 		if page.Next == "" {

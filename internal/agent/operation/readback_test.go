@@ -89,6 +89,27 @@ func TestResultIsReadBackWhereTheAnswerLeavesAQuestion(t *testing.T) {
 	}
 }
 
+// What a create was refused for because it is there is looked for by its name.
+func TestVolumeThatIsThereIsFoundByItsName(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world, e *operation.Executor, _ func()) {
+		w.backend.Script(csitest.Rule{Method: "CreateVolume", Do: csitest.Fail(csi.CodeAlreadyExists, "another one")})
+		first := create(1)
+		run(e, first)
+		if f, _ := w.said(first); f.Code != csi.CodeAlreadyExists || f.Seen != nil {
+			w.t.Errorf("without such a volume: %+v", f)
+		}
+		w.backend.Add("vol-7", map[string]string{"pool": "a", "name": first.Request.Create.Name})
+		w.backend.Add("vol-8", nil)
+		second := create(2)
+		run(e, second)
+		f, _ := w.said(second)
+		if f.Seen == nil || f.Seen.Found == nil || f.Seen.Found.ExternalID != "vol-7" || f.Seen.Found.Context["pool"] != "a" {
+			w.t.Errorf("the volume was not found: %+v", f.Seen)
+		}
+	})
+}
+
 // TestAttemptThatIsNotAskedForAnyMoreIsNotSent: while the secrets of its volume
 // were asked for, the attempt was taken back.
 func TestAttemptThatIsNotAskedForAnyMoreIsNotSent(t *testing.T) {

@@ -72,6 +72,8 @@ type Options struct {
 	Capacity int64
 	// Seed is the chance's of faults with a probability.
 	Seed uint64
+	// Named: a volume's context has the name that it was made with.
+	Named bool
 	// Forget: Calls stays empty. For benchmarks of millions of calls.
 	Forget bool
 }
@@ -145,7 +147,10 @@ type volume struct {
 	mutable  map[string]string
 	context  map[string]string
 	topology []map[string]string
-	problem  string // why it is abnormal; empty if it is well
+	// refused: the last call to make it was answered that it made nothing, so the
+	// next may be another.
+	refused bool
+	problem string // why it is abnormal; empty if it is well
 	// on has the nodes where anything of it is, or was asked for.
 	on map[string]*presence
 }

@@ -67,9 +67,13 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 		return nil, err
 	}
 	b.used += capacity
+	told := volumeContext(id)
+	if b.options.Named {
+		told["csitest/name"] = r.GetName()
+	}
 	b.volumes[id] = &volume{
 		id: id, name: r.GetName(), request: r, capacity: capacity, grown: capacity, mutable: maps.Clone(r.GetMutableParameters()),
-		context: volumeContext(id), topology: topology, on: make(map[string]*presence),
+		context: told, topology: topology, on: make(map[string]*presence),
 	}
 	return b.volumes[id].answer(), nil
 }

@@ -49,7 +49,7 @@ func (b *Backend) judge(c *call) {
 }
 
 func (b *Backend) judgeCreate(c *call, v *volume, r *csi.CreateVolumeRequest) {
-	if v != nil && !same(v.request, r) {
+	if v != nil && !v.refused && !same(v.request, r) {
 		b.violate(c, "repeated with other arguments")
 	}
 	if t := r.GetAccessibilityRequirements(); t != nil {

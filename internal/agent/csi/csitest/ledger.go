@@ -67,6 +67,9 @@ func (b *Backend) settle(c *call, err error) {
 	defer b.mu.Unlock()
 	c.Code = codeName(err)
 	b.settleExpand(c)
+	if v := b.volumes[c.Volume]; v != nil && c.Method == "CreateVolume" {
+		v.refused = refuses(status.Code(err))
+	}
 	if err != nil || c.ctx.Err() != nil {
 		return
 	}
