@@ -188,9 +188,9 @@ func (a *Agent) wire() (err error) {
 		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
 	})
 	tasks := hook.NewTasks(drivers, a.described)
+	tasks.Host(cfg.HostVolumes)
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	volumesHook := hook.NewVolumes(mounter, a.facts, tasks)
-	volumesHook.Host(cfg.HostVolumes)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),
 		Dir:    filepath.Join(cfg.DataDir, "alloc"),

@@ -31,6 +31,14 @@ type Watcher interface {
 	Watch(ctx context.Context, s *Step) (News, error)
 }
 
+// Judge is a hook that can tell at any time whether the allocation has ended by
+// itself: also while another one fails, and nobody watches.
+type Judge interface {
+	Hook
+	// Outcome is how the allocation has ended, or Again.
+	Outcome(s *Step) News
+}
+
 // News is what a Watcher has seen.
 type News int
 
@@ -50,6 +58,14 @@ type Fatal struct{ Err error }
 func (f *Fatal) Error() string { return f.Err.Error() }
 func (f *Fatal) Unwrap() error { return f.Err }
 
+// Partial marks an error of a hook that keeps none of those behind it from their
+// turn: what runs must not go unwatched because something cannot be brought up
+// again. What cannot be done without it, they refuse.
+type Partial struct{ Err error }
+
+func (p *Partial) Error() string { return p.Err.Error() }
+func (p *Partial) Unwrap() error { return p.Err }
+
 // Waiting is the error of a hook that waits for the servers. It is not counted
 // as a failure: the hook is called again when the assignment changes.
 type Waiting struct{ Reason string }
@@ -62,6 +78,12 @@ func waiting(err error) bool {
 	return errors.As(err, &w)
 }
 
+// partial reports whether err keeps no other hook from its turn.
+func partial(err error) bool {
+	var p *Partial
+	return errors.As(err, &p)
+}
+
 // Step is what hooks work with: the assignment, and what hooks hand to those
 // behind them. It is safe for concurrent use.
 type Step struct {
@@ -71,6 +93,7 @@ type Step struct {
 	mu         sync.Mutex // guards below
 	assignment api.AllocAssignment
 	mounts     map[string]string
+	lacking    map[string]error
 	tasks      map[string]api.TaskStatus
 	plugins    map[string]PluginPlace
 	failing    map[string]failing
@@ -163,6 +186,21 @@ func (s *Step) Mounts() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mounts)
+}
+
+// SetLacking says which volumes, by the request's name, cannot be used now, and
+// why. No task that needs one of them is to be started.
+func (s *Step) SetLacking(lacking map[string]error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lacking = lacking
+}
+
+// Lacking is the volumes that cannot be used now. It is not to be changed.
+func (s *Step) Lacking() map[string]error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lacking
 }
 
 // SetTask says how a task is. It is reported with the allocation.

@@ -14,9 +14,17 @@ type coded interface {
 	Problem() (step, code, message string)
 }
 
-// setProblem says what keeps the allocation from its next step. The time since
-// when is kept while the problem stays the same.
+// setProblem says what keeps the allocation from its next step.
 func (r *Runner) setProblem(hook string, err error, next time.Time) {
+	r.mu.Lock()
+	r.problem = r.problemOf(hook, err, next)
+	r.mu.Unlock()
+	r.report()
+}
+
+// problemOf is an error in the form in which it is said. The time since when is
+// kept while the problem stays the same. The caller holds mu.
+func (r *Runner) problemOf(hook string, err error, next time.Time) *api.Problem {
 	p := &api.Problem{Step: hook, Message: err.Error(), Since: now()}
 	if !next.IsZero() {
 		p.Next = next.UTC().Round(0)
@@ -24,13 +32,10 @@ func (r *Runner) setProblem(hook string, err error, next time.Time) {
 	if c, ok := errors.AsType[coded](err); ok {
 		p.Step, p.Code, p.Message = c.Problem()
 	}
-	r.mu.Lock()
 	if old := r.problem; old != nil && old.Step == p.Step && old.Code == p.Code && old.Message == p.Message {
 		p.Since = old.Since
 	}
-	r.problem = p
-	r.mu.Unlock()
-	r.report()
+	return p
 }
 
 // solved takes back the problem of a step that has succeeded.
@@ -45,17 +50,18 @@ func (r *Runner) solved() {
 }
 
 // setRunning notes that all hooks are up, which makes the allocation a running
-// one unless a hook says otherwise.
-func (r *Runner) setRunning() {
+// one unless a hook says otherwise. What one says that failed in part, err, is
+// its problem.
+func (r *Runner) setRunning(hook string, err error, next time.Time) {
 	starting, awaited := r.step.Starting(), r.step.Awaited()
 	r.mu.Lock()
-	was := r.problem
-	r.problem = nil
-	if awaited != "" {
-		r.problem = &api.Problem{Step: "plugin", Message: awaited, Since: now()}
-		if was != nil && was.Step == r.problem.Step && was.Message == awaited {
-			r.problem.Since = was.Since
-		}
+	switch {
+	case err != nil:
+		r.problem = r.problemOf(hook, err, next)
+	case awaited != "":
+		r.problem = r.problemOf("plugin", errors.New(awaited), time.Time{})
+	default:
+		r.problem = nil
 	}
 	running := starting || r.record.Status.State == api.AllocRunning
 	r.mu.Unlock()

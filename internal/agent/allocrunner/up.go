@@ -19,38 +19,20 @@ func (r *Runner) runUp(ctx context.Context) {
 	delay := firstRetry
 	for ctx.Err() == nil && !r.unwanted() {
 		failing, err := r.up(ctx)
-		if err != nil && r.unwanted() {
-			break // what it saw was the end
-		}
-		var fatal *Fatal
 		switch {
+		case err != nil && r.unwanted(): // what it saw was the end
 		case ctx.Err() != nil:
 			return
-		case errors.As(err, &fatal):
-			r.turn(api.AllocFailed, fatal.Error())
-			return
-		case waiting(err):
-			r.setProblem(failing, err, time.Time{})
-			r.pause(ctx, checkPeriod)
-		case err != nil:
-			r.setProblem(failing, err, time.Now().Add(delay))
-			r.log.Warn("hook failed", "hook", failing, "error", err, "retry", delay)
-			r.pause(ctx, delay)
-			delay = min(2*delay, lastRetry)
-		default:
-			r.setRunning()
-			end, err := r.watch(ctx)
-			if end != "" {
-				r.turn(end, "")
+		case err == nil || partial(err):
+			var over bool
+			if over, delay = r.stay(ctx, failing, err, delay); over {
 				return
 			}
-			if err == nil {
-				delay = firstRetry
-				continue
+		default:
+			if r.failed(err) {
+				return
 			}
-			r.setProblem("watch", err, time.Now().Add(delay))
-			r.pause(ctx, delay)
-			delay = min(2*delay, lastRetry)
+			delay = r.later(ctx, failing, err, delay)
 		}
 	}
 	if ctx.Err() == nil {
@@ -58,16 +40,82 @@ func (r *Runner) runUp(ctx context.Context) {
 	}
 }
 
+// stay watches while all hooks are up, but for what err says, and reports
+// whether the allocation is over. If it is not, the hooks are to look again.
+func (r *Runner) stay(ctx context.Context, failing string, err error, delay time.Duration) (over bool, next time.Duration) {
+	period := checkPeriod
+	if err != nil {
+		r.log.Warn("hook failed", "hook", failing, "error", err, "retry", delay)
+		period = min(period, delay)
+	}
+	r.setRunning(failing, err, time.Now().Add(period))
+	end, lost := r.watch(ctx, period)
+	switch {
+	case end != "":
+		r.turn(end, "")
+		return true, 0
+	case lost != nil:
+		r.setProblem("watch", lost, time.Now().Add(delay))
+		r.pause(ctx, delay)
+	case err == nil:
+		return false, firstRetry
+	}
+	return false, min(2*delay, lastRetry)
+}
+
+// failed reports whether the allocation is over although a hook is not up: it
+// can never be, or what ran of it has ended.
+func (r *Runner) failed(err error) bool {
+	if fatal, ok := errors.AsType[*Fatal](err); ok {
+		r.turn(api.AllocFailed, fatal.Error())
+		return true
+	}
+	for _, h := range r.cfg.Hooks {
+		if j, ok := h.(Judge); ok {
+			if end := ended(j.Outcome(r.step)); end != "" {
+				r.turn(end, "")
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// later waits until the hooks are to be tried again.
+func (r *Runner) later(ctx context.Context, failing string, err error, delay time.Duration) (next time.Duration) {
+	if waiting(err) {
+		r.setProblem(failing, err, time.Time{})
+		r.pause(ctx, checkPeriod)
+		return delay
+	}
+	r.setProblem(failing, err, time.Now().Add(delay))
+	r.log.Warn("hook failed", "hook", failing, "error", err, "retry", delay)
+	r.pause(ctx, delay)
+	return min(2*delay, lastRetry)
+}
+
 // up calls every hook's Up in order, when what they work with is recorded. It
-// names the one that failed.
+// names the one that failed: the first, where others cannot do without it.
 func (r *Runner) up(ctx context.Context) (failing string, err error) {
 	if err := r.save(); err != nil {
 		return "record", err
 	}
+	var noted *Partial
 	for _, h := range r.cfg.Hooks {
-		if err := r.call(h, "up", func() error { return h.Up(ctx, r.step) }); err != nil {
+		err := r.call(h, "up", func() error { return h.Up(ctx, r.step) })
+		p, ok := errors.AsType[*Partial](err)
+		switch {
+		case err == nil:
+		case !ok && noted != nil && errors.Is(err, noted.Err):
+			return failing, err
+		case !ok:
 			return h.Name(), err
+		case noted == nil:
+			failing, noted = h.Name(), p
 		}
+	}
+	if noted != nil {
+		return failing, noted
 	}
 	return "", nil
 }
@@ -83,9 +131,10 @@ func (r *Runner) call(h Hook, direction string, do func() error) error {
 }
 
 // watch waits until the allocation has ended, a hook has something to do, the
-// assignment changes, or it is time for a health check. It answers how the allocation ended, or "".
-func (r *Runner) watch(ctx context.Context) (end api.AllocState, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkPeriod)
+// assignment changes, or it is time for a health check, after period. It answers
+// how the allocation ended, or "".
+func (r *Runner) watch(ctx context.Context, period time.Duration) (end api.AllocState, err error) {
+	ctx, cancel := context.WithTimeout(ctx, period)
 	type outcome struct {
 		news News
 		err  error
@@ -108,16 +157,21 @@ func (r *Runner) watch(ctx context.Context) (end api.AllocState, err error) {
 	}
 	select {
 	case o := <-outcomes:
-		switch {
-		case o.err != nil:
-			return "", o.err
-		case o.news == Failed:
-			return api.AllocFailed, nil
-		case o.news == Complete:
-			return api.AllocComplete, nil
-		}
+		return ended(o.news), o.err
 	case <-r.changed:
 	case <-ctx.Done():
 	}
 	return "", nil
+}
+
+// ended is how the allocation has ended by a hook's word, or "".
+func ended(news News) api.AllocState {
+	switch news {
+	case Failed:
+		return api.AllocFailed
+	case Complete:
+		return api.AllocComplete
+	case Again:
+	}
+	return ""
 }

@@ -64,7 +64,7 @@ type glances struct {
 	out map[subject]*glance
 }
 
-var looks = glances{out: map[subject]*glance{}}
+var looks = glances{out: map[subject]*glance{}} //nolint:gochecknoglobals // threads that wait are the process's
 
 // look is a look that has come back, or nil.
 func (l *glances) look(at subject, do func(*glance)) *glance {

@@ -346,9 +346,12 @@ func TestStartedAgainIsRecorded(t *testing.T) {
 }
 
 // records is a database of one allocation.
-type records struct{ last localdb.Allocation }
+type records struct {
+	last localdb.Allocation
+	said api.AllocFact
+}
 
 func (r *records) PutAllocation(a *localdb.Allocation) error { r.last = *a; return nil }
 func (*records) DeleteAllocation(api.AllocID) error          { return nil }
-func (*records) SetAllocation(api.AllocFact)                 {}
+func (r *records) SetAllocation(f api.AllocFact)             { r.said = f }
 func (*records) ForgetAllocation(api.AllocID, []string)      {}

@@ -199,9 +199,12 @@ func all(group *api.TaskGroup) []*api.Task {
 // not, or "". It mounts nothing.
 func (v *Volumes) find(s *allocrunner.Step) (missing string, err error) {
 	a := s.Assignment()
-	if err := v.hostVolumes(s, a.Group); err != nil {
-		return err.Error(), nil //nolint:nilerr // that it is not there is the answer
+	if v.tasks != nil {
+		if err := v.tasks.hostVolumes(s, &a, func(string) bool { return true }); err != nil {
+			return err.Error(), nil //nolint:nilerr // that it is not there is the answer
+		}
 	}
+	s.SetLacking(nil) // what Up saw counts no more
 	for i := range a.Attachments {
 		at := &a.Attachments[i]
 		target, err := v.mounter.Mounted(at)

@@ -22,6 +22,7 @@ type Tasks struct {
 	drivers map[string]driver.Driver
 	// node is the node as it is now.
 	node func() *api.Node
+	host map[string]HostVolume
 }
 
 // NewTasks returns the hook of a node with these drivers, by name. node answers
@@ -50,13 +51,18 @@ func RunID(alloc api.AllocID, task string, run int) string {
 // ended is started again, or left, as its restart policy says.
 func (t *Tasks) Up(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
+	var failed error
 	for task := range due(a.Group, s.Tasks) {
-		if err := t.raise(ctx, s, &a, task); err != nil {
-			return err
+		err := t.raise(ctx, s, &a, task)
+		if fatal, ok := errors.AsType[*allocrunner.Fatal](err); ok {
+			return fatal
+		}
+		if failed == nil {
+			failed = err // one that cannot be started keeps no other from being looked at
 		}
 	}
 	s.SetStarting(!passed(a.Group, "", s.Tasks()))
-	return nil
+	return failed
 }
 
 // raise does the next thing for one task, if there is one to do now.
@@ -177,6 +183,9 @@ func decide(s *allocrunner.Step, a *api.AllocAssignment, task *api.Task, ended a
 func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
 	d := t.drivers[task.Driver]
 	was := s.Tasks()[task.Name]
+	if err := t.lacks(s, a, task); err != nil {
+		return err
+	}
 	if err := t.endLast(ctx, s, a, task); err != nil {
 		return err
 	}
@@ -268,6 +277,15 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 		return allocrunner.Again, err
 	}
 	return allocrunner.Again, nil
+}
+
+// Outcome implements allocrunner.Judge.
+func (*Tasks) Outcome(s *allocrunner.Step) allocrunner.News {
+	a := s.Assignment()
+	if a.Group == nil {
+		return allocrunner.Again
+	}
+	return outcome(&a, s.Tasks())
 }
 
 // watch waits until a task has ended, or is to be started.

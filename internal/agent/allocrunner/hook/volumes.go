@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,13 +41,6 @@ type Volumes struct {
 	mounter Mounter
 	facts   AttachmentFacts
 	tasks   *Tasks
-	host    map[string]HostVolume
-}
-
-// HostVolume is a directory of the node that jobs may ask for.
-type HostVolume struct {
-	Path     string
-	ReadOnly bool
 }
 
 // NewVolumes returns the hook. Tasks whose volume must be mounted again are
@@ -55,25 +49,20 @@ func NewVolumes(m Mounter, facts AttachmentFacts, tasks *Tasks) *Volumes {
 	return &Volumes{mounter: m, facts: facts, tasks: tasks}
 }
 
-// Host makes these the node's host volumes, by name. It is called before the first Up.
-func (v *Volumes) Host(volumes map[string]HostVolume) { v.host = volumes }
-
 // Name implements allocrunner.Hook.
 func (*Volumes) Name() string { return "volumes" }
 
-// Up implements allocrunner.Hook.
+// Up implements allocrunner.Hook. What runs goes on while a volume cannot be
+// mounted again, and is watched.
 func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	if a.Group != nil && len(a.Attachments) < len(a.Group.Attached()) {
 		return &allocrunner.Waiting{Reason: "the servers have not sent all attachments"}
 	}
-	if err := v.hostVolumes(s, a.Group); err != nil {
-		return err
-	}
 	if err := v.bury(ctx, s, &a); err != nil {
 		return err
 	}
-	return v.each(a, func(at *api.AttachmentAssignment) error {
+	lacking := v.each(a, func(at *api.AttachmentAssignment) error {
 		if at.Attachment.Status.State.Before(api.ControllerPublished) {
 			return &allocrunner.Waiting{Reason: fmt.Sprintf("volume %s is not attached to this node yet", at.Attachment.VolumeID)}
 		}
@@ -96,6 +85,11 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 		}
 		return nil
 	})
+	s.SetLacking(lacking)
+	if err := worst(lacking); err != nil {
+		return &allocrunner.Partial{Err: err}
+	}
+	return nil
 }
 
 // give gives a mounted volume to its group. That may go through millions of
@@ -147,44 +141,16 @@ func (v *Volumes) bury(ctx context.Context, s *allocrunner.Step, a *api.AllocAss
 	return nil
 }
 
-// hostVolumes finds the directories that the group asks for. One that is gone
-// was perhaps not mounted yet: it is not made, and waited for.
-func (v *Volumes) hostVolumes(s *allocrunner.Step, group *api.TaskGroup) error {
-	if group == nil {
-		return nil
-	}
-	for i := range group.Volumes {
-		r := &group.Volumes[i]
-		if !r.Host() {
-			continue
-		}
-		host, known := v.host[string(r.Source)]
-		if !known {
-			return &allocrunner.Waiting{Reason: fmt.Sprintf("this node has no host volume %s any more", r.Source)}
-		}
-		if info, err := os.Stat(host.Path); err != nil {
-			return fmt.Errorf("look at host volume %s: %w", r.Source, err)
-		} else if !info.IsDir() {
-			return fmt.Errorf("look at host volume %s: %s is no directory", r.Source, host.Path)
-		}
-		if host.ReadOnly && !r.ReadOnly {
-			return &allocrunner.Fatal{Err: fmt.Errorf("host volume %s is read only on this node, and volume %q is not", r.Source, r.Name)}
-		}
-		s.SetMount(r.Name, host.Path)
-	}
-	return nil
-}
-
 // Down implements allocrunner.Hook.
 func (v *Volumes) Down(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
-	return v.each(a, func(at *api.AttachmentAssignment) error {
+	return worst(v.each(a, func(at *api.AttachmentAssignment) error {
 		if err := v.mounter.Unmount(ctx, at); err != nil {
 			return v.failed(ctx, at, err)
 		}
 		v.facts.SetAttachment(api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodeDetached})
 		return nil
-	})
+	}))
 }
 
 // failed says why a step did not succeed. That the agent ends is no problem of
@@ -196,9 +162,8 @@ func (v *Volumes) failed(ctx context.Context, at *api.AttachmentAssignment, err 
 	return err
 }
 
-// each works on all attachments at once, and answers one error: of those that
-// matter most. What only waits does not hide what fails.
-func (v *Volumes) each(a api.AllocAssignment, f func(*api.AttachmentAssignment) error) error {
+// each works on all attachments at once, and answers the errors by their names.
+func (v *Volumes) each(a api.AllocAssignment, f func(*api.AttachmentAssignment) error) map[string]error {
 	errs := make([]error, len(a.Attachments))
 	var g errgroup.Group
 	for i := range a.Attachments {
@@ -208,14 +173,27 @@ func (v *Volumes) each(a api.AllocAssignment, f func(*api.AttachmentAssignment) 
 		})
 	}
 	_ = g.Wait() // errors are in errs
-	var last error
-	for _, err := range errs {
-		var w *allocrunner.Waiting
-		if err != nil && (last == nil || !errors.As(err, &w)) {
-			last = err
+	named := map[string]error{}
+	for i, err := range errs {
+		if err != nil {
+			named[a.Attachments[i].Attachment.Name] = err
 		}
 	}
-	return last
+	return named
+}
+
+// worst is the error that matters most: what only waits does not hide what fails.
+func worst(errs map[string]error) (worst error) {
+	waits := func(err error) bool {
+		var w *allocrunner.Waiting
+		return errors.As(err, &w)
+	}
+	for _, name := range slices.Sorted(maps.Keys(errs)) {
+		if err := errs[name]; worst == nil || waits(worst) && !waits(err) {
+			worst = err
+		}
+	}
+	return worst
 }
 
 func problem(err error) *api.Problem {

@@ -3,11 +3,14 @@ package hook_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/localdb"
 )
 
 // mounter does what its script says for each volume.
@@ -360,5 +364,88 @@ func TestVolumesSayHowFarTheyAre(t *testing.T) {
 	}
 	if got := facts.facts["a"]; got.State != "" || got.Problem == nil || got.Problem.Message != "half of it" {
 		t.Errorf("fact = %+v", got)
+	}
+}
+
+// A volume that cannot be mounted again, as its driver is away, left all tasks
+// of its allocation unwatched.
+func TestTasksAreWatchedWhileAVolumeCannotBeMountedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		ends   []string // a minute apart
+		state  api.AllocState
+		starts string
+	}{
+		"AnotherCrashes": {[]string{"other"}, api.AllocRunning, "start leader, start pg, start other, start other/1"},
+		"LeaderEnds":     {[]string{"leader"}, api.AllocComplete, "start leader, start pg, start other"},
+		// What cannot be started without the volume keeps nobody from seeing an end.
+		"ItsOwnCrashes": {[]string{"pg", "leader"}, api.AllocComplete, "start leader, start pg, start other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				a := assignment()
+				attempts := 3
+				a.JobType = api.JobBatch
+				a.Group.Restart = &api.RestartPolicy{Attempts: &attempts}
+				a.Group.Tasks = []api.Task{
+					{Name: "leader", Driver: "fake", Leader: true},
+					{Name: "pg", Driver: "fake", VolumeMounts: []api.VolumeMount{{Volume: "a", Destination: "/a"}}},
+					{Name: "other", Driver: "fake"},
+				}
+				a.Group.Volumes = []api.VolumeRequest{{Name: "a", Type: api.VolumeTypeCSI}}
+				a.Attachments = []api.AttachmentAssignment{{Attachment: api.Attachment{
+					AllocID: a.ID, Name: "a", VolumeID: "vol-a", Status: api.AttachmentStatus{State: api.NodePublished},
+				}}}
+				d := newFake()
+				h, _ := tasks(d, a)
+				var away atomic.Bool
+				m := &mounter{script: func(_ context.Context, call string) error {
+					if away.Load() && call == "mount a" {
+						return coded{}
+					}
+					return nil
+				}}
+				db := &records{}
+				v := hook.NewVolumes(m, &said{facts: map[string]api.AttachmentFact{}}, h)
+				r := allocrunner.New(allocrunner.Config{Dir: t.TempDir(), Hooks: []allocrunner.Hook{v, h}, Memory: db, Facts: db},
+					localdb.Allocation{Assignment: a}, slog.New(slog.DiscardHandler))
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- r.Run(ctx) }()
+				synctest.Wait()
+				away.Store(true)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if s := db.said.Status; s.State != api.AllocRunning || s.Problem == nil || s.Problem.Step != "NodeStageVolume" {
+					t.Errorf("while all run the servers hear %+v", s)
+				}
+				for _, task := range tc.ends {
+					code := 1
+					if task == "leader" {
+						code = 0
+					}
+					d.end(id(task), driver.Status{ExitCode: code})
+					time.Sleep(2 * time.Minute)
+					synctest.Wait()
+				}
+				if got := db.said.Status.State; got != tc.state {
+					t.Errorf("the servers hear %s, want %s: %+v", got, tc.state, db.said.Status)
+				}
+				var starts []string
+				for _, call := range d.calls {
+					if strings.HasPrefix(call, "start") {
+						starts = append(starts, call)
+					}
+				}
+				if got := strings.Join(starts, ", "); got != tc.starts {
+					t.Errorf("starts: %s, want %s", got, tc.starts)
+				}
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
