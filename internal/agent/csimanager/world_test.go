@@ -404,7 +404,7 @@ func (w *world) volume(v wish) *api.AttachmentAssignment {
 // create makes the volume. On a busy machine the driver may not listen yet.
 func (w *world) create(r api.CreateRequest) (made api.OperationResult, err error) {
 	w.t.Helper()
-	for range 100 {
+	for range 3000 {
 		made, err = w.client.CreateVolume(w.t.Context(), r)
 		if refused, ok := errors.AsType[*csi.Error](err); !ok || !refused.Unsent {
 			return made, err
