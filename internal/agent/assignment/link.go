@@ -73,6 +73,10 @@ type Link struct {
 	reported versions     // what it said, until the servers have it
 	state    atomic.Pointer[State]
 	changed  chan struct{} // capacity 1: what is registered has changed
+	// streaming is closed when the streams end that were taken up in an epoch;
+	// nil if there is none.
+	streaming      chan struct{}
+	streamingEpoch uint64
 	Stats
 }
 
@@ -132,11 +136,13 @@ const (
 // servers keeps its tasks running.
 func (l *Link) Run(ctx context.Context) error {
 	pause := firstRetry
+	defer l.hangUp()
 	for ctx.Err() == nil {
 		err := l.session(ctx, &pause)
 		if errors.Is(err, errChanged) {
-			continue
+			continue // with the same token
 		}
+		l.hangUp()
 		if ctx.Err() == nil {
 			pause = l.complain(err, pause)
 			supervise.Sleep(ctx, pause)
@@ -144,6 +150,24 @@ func (l *Link) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// streams is closed when those end that are taken up now: with the epoch, or when
+// contact is lost. That the node registers again cuts nobody's reading short.
+func (l *Link) streams(epoch uint64) <-chan struct{} {
+	if l.streaming == nil || l.streamingEpoch != epoch {
+		l.hangUp()
+		l.streaming, l.streamingEpoch = make(chan struct{}), epoch
+	}
+	return l.streaming
+}
+
+// hangUp ends the streams that were taken up.
+func (l *Link) hangUp() {
+	if l.streaming != nil {
+		close(l.streaming)
+		l.streaming = nil
+	}
 }
 
 // complain says why a session ended, and answers when to try the next.
@@ -179,6 +203,7 @@ func (l *Link) session(ctx context.Context, pause *time.Duration) (err error) {
 	s := &session{
 		Link: l, epoch: registered.Epoch,
 		generation: registered.Generation.Number, recovering: registered.Generation.Recovering,
+		over: l.streams(registered.Epoch),
 	}
 	defer func() { err = errors.Join(err, s.memory.PutNode(s.node)) }()
 	g, ctx := errgroup.WithContext(ctx)
@@ -266,6 +291,7 @@ type session struct {
 	index      uint64                // of the newest assignments
 	named      []api.AllocAssignment // their allocations, by name only
 	stored     time.Time
+	over       <-chan struct{} // the end of the streams that are taken up
 }
 
 // named notes which allocations assignments are about, and names them in those
@@ -301,7 +327,7 @@ func (s *session) poll(ctx context.Context, pause *time.Duration) error {
 		}
 		*pause = firstRetry
 		if len(a.Streams) > 0 && s.cfg.Streams != nil {
-			s.cfg.Streams.Offer(ctx.Done(), s.token, s.epoch, a.Streams)
+			s.cfg.Streams.Offer(s.over, s.token, s.epoch, a.Streams)
 		}
 		if s.recovering && !a.Generation.Recovering {
 			// Consumers have passed over what they were told meanwhile, and the

@@ -63,13 +63,55 @@ func TestNodeRegistersAgainWhenItsMachineHasChanged(t *testing.T) {
 		facts.SetAllocation(alloc("b", api.AllocRunning))
 		after(time.Minute)
 		stop()
-		if n := len(w.attempts); n != 2 || w.attempts[0].Session != w.attempts[1].Session {
+		n := len(w.attempts)
+		if n < 2 || slices.ContainsFunc(w.attempts, func(r api.Registration) bool { return r.Session != w.attempts[0].Session }) {
 			t.Fatalf("%d registrations: %+v", n, w.attempts)
 		}
-		if before, now := w.attempts[0].Profile.Class, w.attempts[1].Profile.Class; before != "" || now != "big" {
+		if before, now := w.attempts[0].Profile.Class, w.attempts[n-1].Profile.Class; before != "" || now != "big" {
 			t.Errorf("registered as %q, then as %q", before, now)
 		}
 		wantHeard(t, w, []string{"a running"}, []string{"b running"})
+	})
+}
+
+// Who follows a log is not cut off by a change of the node's configuration, only
+// by an end of the session that another agent, or the servers, have made.
+func TestStreamsOutliveAChangeOfTheMachine(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		w.assigned.Streams = []api.StreamOffer{{ID: "s1", Kind: api.StreamLogs}}
+		l, stop := w.start(assignment.NewFacts())
+		open := func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			select {
+			case <-w.streams[0]:
+				return false
+			default:
+				return true
+			}
+		}
+		w.change(func() { w.profile = api.Profile{Class: "big"} })
+		l.Register()
+		after(time.Minute)
+		if n := see(w, func() int { return len(w.attempts) }); n < 2 || !open() {
+			t.Errorf("after %d registrations the stream goes on: %t", n, open())
+		}
+		w.change(func() { w.refuse = failing("poll", api.Errorf(api.CodeStaleSession, "over")) })
+		after(time.Minute)
+		if open() {
+			t.Error("the stream outlives its session")
+		}
+		w.change(func() { w.refuse = works })
+		after(time.Minute)
+		stop()
+		for _, over := range w.streams {
+			select {
+			case <-over:
+			default:
+				t.Error("a stream outlives the agent")
+			}
+		}
 	})
 }
 

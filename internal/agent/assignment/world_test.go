@@ -42,6 +42,7 @@ type world struct {
 	disk       func(write string) error
 	consumed   []uint64
 	listed     [][]api.AllocAssignment // with them
+	streams    []<-chan struct{}       // the ends of those that were offered
 }
 
 func newWorld(t *testing.T) *world {
@@ -165,13 +166,19 @@ func (w *world) Assign(a *api.Assignments) {
 	w.listed = append(w.listed, a.Allocations)
 }
 
+func (w *world) Offer(over <-chan struct{}, _ string, _ uint64, _ []api.StreamOffer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.streams = append(w.streams, over)
+}
+
 // start starts an agent's link on what the last one has recorded.
 func (w *world) start(facts *assignment.Facts) (*assignment.Link, func()) {
 	w.mu.Lock()
 	node := w.node
 	w.mu.Unlock()
 	l := assignment.New(assignment.Config{
-		Node: node, BootID: "boot", Version: "test", Lease: lease, Consumer: w,
+		Node: node, BootID: "boot", Version: "test", Lease: lease, Consumer: w, Streams: w,
 		Drivers: func(context.Context) map[string]api.Driver { return map[string]api.Driver{"exec": {Healthy: true}} },
 		Profile: func() api.Profile {
 			w.mu.Lock()
