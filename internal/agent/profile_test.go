@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -31,6 +32,11 @@ func TestProfileIsToldAtRegistration(t *testing.T) {
 		for _, name := range []string{"kernel.version", "os.name", "unique.hostname"} {
 			if got.Attributes[name] == "" {
 				w.t.Errorf("attribute %s is empty", name)
+			}
+		}
+		for name := range got.Attributes {
+			if !slices.Contains(api.Attributes(), name) {
+				w.t.Errorf("attribute %s is found, and files that name it are refused: add it to api.Attributes", name)
 			}
 		}
 		if n, err := strconv.ParseUint(got.Attributes["memory.totalbytes"], 10, 64); err != nil || n < 1<<26 {

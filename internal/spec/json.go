@@ -317,7 +317,7 @@ func (v *value) template(sign byte, content string, closed bool) {
 	case !closed:
 	case sign == '%':
 		message, mend = explainDirective(clip(strings.TrimSpace(content)))
-	case content != "" && (isVariable([]byte(content)) || ofNode.MatchString(content) || ofEnv.MatchString(content)):
+	case content != "" && (isVariable([]byte(content)) || isOfNode(content) || ofEnv.MatchString(content)):
 		at := v.at
 		v.filled = &at
 		return

@@ -11,6 +11,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/berth-dev/berth/api"
 )
 
 // text reads the name's quoted string or heredoc.
@@ -86,7 +88,7 @@ func (p *parser) template(name string, v *value, explain func(content string) (m
 	if open.Bytes[0] == '$' && toReference(inside) != nil {
 		return
 	}
-	if open.Bytes[0] == '$' && (named || ofNode.Match(inside) || ofEnv.Match(inside)) {
+	if open.Bytes[0] == '$' && (named || isOfNode(string(inside)) || ofEnv.Match(inside)) {
 		if v.filled == nil {
 			v.filled = &open.Range
 		}
@@ -96,7 +98,10 @@ func (p *parser) template(name string, v *value, explain func(content string) (m
 	v.faults = append(v.faults, fault{open.Range, message, mend})
 }
 
-// ofNode matches what is filled in from the node's profile.
+// isOfNode reports whether it is filled in from the node's profile.
+func isOfNode(s string) bool { return ofNode.MatchString(s) && api.Resolves(s) }
+
+// ofNode matches how that is written.
 var ofNode = regexp.MustCompile(`^(attr|meta|node)(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 // ofEnv matches another way to write ${NAME}.
@@ -111,6 +116,9 @@ func isVariable(name []byte) bool { return envName.Match(name) }
 
 func explainInterpolation(content string) (message, mend string) {
 	mend = "write $${" + content + "} for the text itself"
+	if ofNode.MatchString(content) {
+		return explainUnknown(content, mend)
+	}
 	root, _, _ := strings.Cut(strings.ReplaceAll(content, "[", "."), ".")
 	switch root {
 	case "node", "attr", "meta", "env":
@@ -126,6 +134,27 @@ func explainInterpolation(content string) (message, mend string) {
 		mend = fmt.Sprintf("declare variable %q {} and write ${var.%s}, or ", content, content) + mend
 	}
 	return message, mend
+}
+
+// explainUnknown is about what no node has.
+func explainUnknown(name, literal string) (message, mend string) {
+	message = "has ${" + name + "}, which no node has"
+	last := name[strings.LastIndexByte(name, '.'):]
+	switch last {
+	case ".datacenter", ".region", ".dc", ".pool":
+		return message, "use ${meta" + last + "}, and say what it is in the agents' configuration: client { meta = { " + last[1:] + ` = "..." } }`
+	}
+	ending := func(among []string, end string) []string {
+		return slices.DeleteFunc(slices.Clone(among), func(v string) bool { return !strings.HasSuffix(v, end) })
+	}
+	root, _, _ := strings.Cut(name, ".")
+	own := slices.DeleteFunc(api.NodeValues(), func(v string) bool { return !strings.HasPrefix(v, root+".") })
+	for _, alike := range [][]string{ending(own, last), ending(api.NodeValues(), last), {nearest(name, api.NodeValues())}} {
+		if len(alike) == 1 && alike[0] != "" {
+			return message, "did you mean ${" + alike[0] + "}?"
+		}
+	}
+	return message, "use ${meta.NAME} of the agents' configuration, one of ${" + strings.Join(own, "}, ${") + "}, or " + literal
 }
 
 // explainCall is about the call of a function.
