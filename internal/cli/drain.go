@@ -57,6 +57,10 @@ func (a *app) drainCommand() *cobra.Command {
 		if a.json {
 			return a.printJSON(drained)
 		}
+		if d := drained.Status.Drained; drained.Spec.Drain == nil && d != nil && d.Complete {
+			a.progress("node %s is drained%s", n.ID, comesBack(drained.Node))
+			return nil
+		}
 		a.progress("node %s is being drained%s", n.ID, endsBy(drained.Node))
 		return nil
 	}
@@ -140,7 +144,7 @@ func endsBy(n *api.Node) string {
 // awaitDrained waits until a node is empty, and shows what is still there.
 func (a *app) awaitDrained(ctx context.Context, c *client.Client, n api.NodeInfo) (api.NodeInfo, error) {
 	w := &watcher{app: a, what: "node " + string(n.ID), look: "node status " + string(n.ID)}
-	started := n.Spec.Drain.Started
+	started := drainBegan(n.Node)
 	there := map[string]*watcher{}
 	read := func(ctx context.Context, q client.Query) (api.NodeInfo, uint64, error) { return c.Node(ctx, n.ID, q) }
 	return await(ctx, w, read, func(n api.NodeInfo, err error) (bool, error) {
@@ -159,6 +163,18 @@ func (a *app) awaitDrained(ctx context.Context, c *client.Client, n api.NodeInfo
 		w.reached("drained", comesBack(n.Node))
 		return true, nil
 	})
+}
+
+// drainBegan is when the drain of a node began that goes on, or else the last:
+// one that finds nothing there is over at once.
+func drainBegan(n *api.Node) time.Time {
+	switch {
+	case n.Spec.Drain != nil:
+		return n.Spec.Drain.Started
+	case n.Status.Drained != nil:
+		return n.Status.Drained.Started
+	}
+	return time.Time{}
 }
 
 // stillThere shows what each thing on a node waits for, and drops what is gone.
