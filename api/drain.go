@@ -39,14 +39,16 @@ type Drained struct {
 }
 
 // DrainRequest asks that a node be emptied. Of a node that is being drained it
-// changes the deadline and what stays.
+// changes what it says, and leaves the rest as it is.
 type DrainRequest struct {
-	// Deadline is how long what runs there may take to move; DefaultDrain if 0.
+	// Deadline is how long what runs there may take to move; DefaultDrain if
+	// nothing is said.
 	Deadline Duration `json:"deadline,omitempty"`
 	// Force stops all at once; NoDeadline waits as long as it takes.
-	Force        bool   `json:"force,omitempty"`
-	NoDeadline   bool   `json:"no_deadline,omitempty"`
-	IgnoreSystem bool   `json:"ignore_system,omitempty"`
+	Force      bool `json:"force,omitempty"`
+	NoDeadline bool `json:"no_deadline,omitempty"`
+	// IgnoreSystem leaves system and sysbatch jobs there; false if nothing is said.
+	IgnoreSystem *bool  `json:"ignore_system,omitempty"`
 	By           string `json:"by,omitempty"`
 	Reason       string `json:"reason,omitempty"`
 }
@@ -82,5 +84,14 @@ func (p *Problems) said(by, reason string) {
 
 // EligibilityRequest says whether a node gets new allocations.
 type EligibilityRequest struct {
-	Eligible bool `json:"eligible"`
+	Eligible *bool `json:"eligible"`
+}
+
+// Validate reports every problem of the request.
+func (r *EligibilityRequest) Validate() error {
+	var p Problems
+	if r.Eligible == nil {
+		p.Add("eligible", "is missing", "say true or false")
+	}
+	return p.Err("the eligibility")
 }

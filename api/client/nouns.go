@@ -181,7 +181,7 @@ func (c *Client) StopDrain(ctx context.Context, id api.NodeID, keepIneligible bo
 // on. A version of 0 is any.
 func (c *Client) SetEligibility(ctx context.Context, id api.NodeID, eligible bool, version uint64) (api.NodeInfo, error) {
 	return change[api.NodeInfo](ctx, c, call{
-		method: http.MethodPost, path: []string{"node", string(id), "eligibility"}, query: onlyAt(version), body: api.EligibilityRequest{Eligible: eligible},
+		method: http.MethodPost, path: []string{"node", string(id), "eligibility"}, query: onlyAt(version), body: api.EligibilityRequest{Eligible: &eligible},
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 func (a *app) drainCommand() *cobra.Command {
 	var ask api.DrainRequest
 	var deadline time.Duration
-	var disable, keep bool
+	var disable, keep, ignoreSystem bool
 	cmd := &cobra.Command{
 		Use:   "drain NODE",
 		Short: "Empty a node: what it runs moves away, with its volumes",
@@ -26,7 +26,8 @@ func (a *app) drainCommand() *cobra.Command {
 			"last the plugins that other tasks' volumes need. A volume moves with its allocation, as soon as the node has let go of\n" +
 			"it. At the deadline what is still there is stopped, also if it has nowhere to go. The command shows what is still there\n" +
 			"and what each waits for, until the node is empty; the drain goes on without it. The node then stays ineligible:\n" +
-			"'berth node eligibility --enable' brings it back. A drain of a node that is being drained changes its deadline.",
+			"'berth node eligibility --enable' brings it back. Of a node that is being drained, flags change what they say,\n" +
+			"and without any the command only shows how far it is.",
 		Args: cobra.ExactArgs(1),
 	}
 	var w *waiting
@@ -41,15 +42,20 @@ func (a *app) drainCommand() *cobra.Command {
 		if disable {
 			return a.stopDrain(cmd.Context(), c, &n, keep)
 		}
-		if !ask.Force && !ask.NoDeadline {
+		if cmd.Flags().Changed("deadline") {
 			ask.Deadline = api.Duration(deadline)
 		}
-		if ask.By == "" {
-			ask.By = a.Getenv("USER")
+		if cmd.Flags().Changed("ignore-system") {
+			ask.IgnoreSystem = &ignoreSystem
 		}
-		drained, err := c.DrainNode(cmd.Context(), n.ID, ask, 0)
-		if err != nil {
-			return err
+		drained := n
+		if n.Spec.Drain == nil || ask != (api.DrainRequest{}) {
+			if ask.By == "" {
+				ask.By = a.Getenv("USER")
+			}
+			if drained, err = c.DrainNode(cmd.Context(), n.ID, ask, 0); err != nil {
+				return err
+			}
 		}
 		if !w.detach {
 			return a.watchDrain(cmd.Context(), c, w, drained)
@@ -67,7 +73,7 @@ func (a *app) drainCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&deadline, "deadline", time.Duration(api.DefaultDrain), "stop what is still there after this `duration`")
 	cmd.Flags().BoolVar(&ask.NoDeadline, "no-deadline", false, "wait as long as it takes")
 	cmd.Flags().BoolVar(&ask.Force, "force", false, "stop all at once, whether or not it has anywhere to go")
-	cmd.Flags().BoolVar(&ask.IgnoreSystem, "ignore-system", false, "leave system and sysbatch jobs there")
+	cmd.Flags().BoolVar(&ignoreSystem, "ignore-system", false, "leave system and sysbatch jobs there")
 	cmd.Flags().BoolVar(&disable, "disable", false, "call the node's drain off; what has moved does not come back by itself")
 	cmd.Flags().BoolVar(&keep, "keep-ineligible", false, "with --disable: the node gets nothing new nevertheless")
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for the record")

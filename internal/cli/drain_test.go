@@ -1,12 +1,14 @@
 package cli_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/cli"
 )
 
 const drainedNode = "n1-9f31c2aa"
@@ -25,6 +27,37 @@ func TestDrainOfAnEmptyNode(t *testing.T) {
 		})
 		if diff := cmp.Diff(want, run(t, f.URL, "node", "drain", drainedNode, flag), cmp.AllowUnexported(result{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", flag, diff)
+		}
+	}
+}
+
+// TestDrainOfADrainingNode: without flags the drain is watched, and nothing of it
+// changes. (That said something else than it did: --ignore-system was undone.)
+func TestDrainOfADrainingNode(t *testing.T) {
+	t.Parallel()
+	goesOn := &api.Node{ID: drainedNode, Name: "n1", Spec: api.NodeSpec{Ineligible: true, Drain: &api.Drain{Started: time.Unix(1000, 0), IgnoreSystem: true}}}
+	over := &api.Node{ID: drainedNode, Name: "n1", Spec: api.NodeSpec{Ineligible: true}}
+	over.Status.Drained = &api.Drained{Started: time.Unix(1000, 0), Ended: time.Unix(1001, 0), Complete: true}
+	for flag, want := range map[string][]string{
+		"":                {},
+		"--deadline=2h":   {`{"deadline":"2h0m0s","by":"ada"}`},
+		"--ignore-system": {`{"ignore_system":true,"by":"ada"}`},
+		"--reason=disks":  {`{"by":"ada","reason":"disks"}`},
+	} {
+		f := newFake(t, map[string]any{
+			"GET /v1/node/" + drainedNode:             inTurn{api.NodeInfo{Node: goesOn}, api.NodeInfo{Node: over}},
+			"POST /v1/node/" + drainedNode + "/drain": api.NodeInfo{Node: goesOn},
+		})
+		args := []string{"node", "drain", drainedNode}
+		if flag != "" {
+			args = append(args, flag)
+		}
+		env := cli.Env{Getenv: variables(map[string]string{"BERTH_ADDRESS": f.URL, "NO_COLOR": "1", "USER": "ada"})}
+		if got := runWith(t, env, f.URL, args...); got.status != 0 {
+			t.Errorf("%s: %+v", flag, got)
+		}
+		if got := f.bodies(); !slices.Equal(got, want) {
+			t.Errorf("%s: sent %q, want %q", flag, got, want)
 		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +24,7 @@ type fake struct {
 	mu      sync.Mutex // guards below
 	answers map[string]any
 	asked   []string
+	sent    []string
 }
 
 // inTurn are answers that are given one after the other.
@@ -40,6 +43,9 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	route := r.Method + " " + r.URL.EscapedPath()
 	f.asked = append(f.asked, route)
+	if body, err := io.ReadAll(r.Body); err == nil && len(body) > 0 {
+		f.sent = append(f.sent, strings.TrimSpace(string(body)))
+	}
 	answer, known := f.answers[route]
 	if turns, ok := answer.(inTurn); ok {
 		answer = turns[0]
@@ -56,6 +62,13 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTeapot) // the client looks at the code only
 	}
 	_ = json.NewEncoder(w).Encode(answer) // the client says so, if it is gone
+}
+
+// bodies are what requests came with.
+func (f *fake) bodies() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.sent)
 }
 
 // requests are the routes that were asked for writes.

@@ -14,11 +14,14 @@ import (
 type DrainNode struct {
 	NodeID api.NodeID `json:"node_id"`
 	// Within is how long it may take from now, unless it is Unbounded.
-	Within       api.Duration `json:"within,omitempty"`
-	Unbounded    bool         `json:"unbounded,omitempty"`
-	IgnoreSystem bool         `json:"ignore_system,omitempty"`
-	By           string       `json:"by,omitempty"`
-	Reason       string       `json:"reason,omitempty"`
+	Within    api.Duration `json:"within,omitempty"`
+	Unbounded bool         `json:"unbounded,omitempty"`
+	// KeepDeadline: a drain that goes on keeps the deadline that it has.
+	KeepDeadline bool `json:"keep_deadline,omitempty"`
+	// IgnoreSystem is nil for what it is.
+	IgnoreSystem *bool  `json:"ignore_system,omitempty"`
+	By           string `json:"by,omitempty"`
+	Reason       string `json:"reason,omitempty"`
 	// Version is the node's, 0 for any.
 	Version uint64 `json:"version,omitempty"`
 }
@@ -40,13 +43,25 @@ func (c *DrainNode) Apply(tx *state.Tx) error {
 	if err != nil {
 		return err
 	}
-	drain := &api.Drain{Started: tx.Now(), IgnoreSystem: c.IgnoreSystem, By: c.By, Reason: c.Reason}
-	if !c.Unbounded {
+	drain := &api.Drain{Started: tx.Now()}
+	old := node.Spec.Drain
+	if old != nil {
+		copied := *old
+		drain = &copied
+	}
+	drain.By, drain.Reason = cmp.Or(c.By, drain.By), cmp.Or(c.Reason, drain.Reason)
+	if c.IgnoreSystem != nil {
+		drain.IgnoreSystem = *c.IgnoreSystem
+	}
+	switch {
+	case old != nil && c.KeepDeadline:
+	case c.Unbounded:
+		drain.Deadline = time.Time{}
+	default:
 		drain.Deadline = tx.Now().Add(time.Duration(c.Within))
 	}
-	if old := node.Spec.Drain; old != nil {
-		drain.Started = old.Started
-		drain.By, drain.Reason = cmp.Or(drain.By, old.By), cmp.Or(drain.Reason, old.Reason)
+	if old != nil && *old == *drain {
+		return nil
 	}
 	next := *node
 	next.Spec.Ineligible, next.Spec.Drain = true, drain

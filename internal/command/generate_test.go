@@ -102,7 +102,7 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 	case "node.forget":
 		return &command.ForgetNode{NodeID: nodeID(t)}
 	case "node.drain":
-		return &command.DrainNode{NodeID: nodeID(t), Within: api.Duration(number(t, "within", 3)), IgnoreSystem: rapid.Bool().Draw(t, "ignore system")}
+		return &command.DrainNode{NodeID: nodeID(t), Within: api.Duration(number(t, "within", 3)), IgnoreSystem: ignoreSystem(t), KeepDeadline: rapid.Bool().Draw(t, "keep deadline")}
 	case "node.undrain":
 		return &command.StopDrain{NodeID: nodeID(t), KeepIneligible: seldom(t, 3)}
 	case "node.drained":
@@ -499,4 +499,9 @@ func drawFindings(t *rapid.T, v state.View) command.Command {
 	}
 	c.Put = append(c.Put, put)
 	return c
+}
+
+// ignoreSystem is what a drain says of system jobs, which may be nothing.
+func ignoreSystem(t *rapid.T) *bool {
+	return rapid.Ptr(rapid.Bool(), true).Draw(t, "ignore system")
 }

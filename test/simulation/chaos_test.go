@@ -260,7 +260,7 @@ func (w *world) drain(ctx context.Context, id api.NodeID) {
 	case 1:
 		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{Deadline: api.Duration(20 * time.Second)}, 0)
 	case 2:
-		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{NoDeadline: true, IgnoreSystem: w.rand.IntN(2) == 0}, 0)
+		_, _ = w.Client.DrainNode(ctx, id, api.DrainRequest{NoDeadline: true, IgnoreSystem: new(w.rand.IntN(2) == 0)}, 0)
 	case 3:
 		_, _ = w.Client.StopDrain(ctx, id, w.rand.IntN(3) == 0, 0)
 	default:

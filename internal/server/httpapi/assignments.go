@@ -18,7 +18,10 @@ func (h *Handler) poll(r *request, node api.NodeID, session string, epoch uint64
 	if err != nil {
 		return nil, err
 	}
-	brief := r.query.Get("brief") == "true"
+	brief, err := r.flag("brief")
+	if err != nil {
+		return nil, err
+	}
 	defer h.Streams.Polling(node)()
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()

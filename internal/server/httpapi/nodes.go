@@ -62,14 +62,14 @@ func (h *Handler) drainNode(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	within := ask.Deadline
-	if within == 0 && !ask.Force && !ask.NoDeadline {
-		within = api.DefaultDrain
-	}
 	id := api.NodeID(r.PathValue("id"))
-	return h.writeNode(r, id, &command.DrainNode{
-		NodeID: id, Within: within, Unbounded: ask.NoDeadline, IgnoreSystem: ask.IgnoreSystem, By: ask.By, Reason: ask.Reason, Version: version,
-	})
+	drain := &command.DrainNode{
+		NodeID: id, Within: ask.Deadline, Unbounded: ask.NoDeadline, IgnoreSystem: ask.IgnoreSystem, By: ask.By, Reason: ask.Reason, Version: version,
+	}
+	if ask.Deadline == 0 && !ask.Force && !ask.NoDeadline {
+		drain.Within, drain.KeepDeadline = api.DefaultDrain, true
+	}
+	return h.writeNode(r, id, drain)
 }
 
 // stopDrain calls a drain off.
@@ -78,8 +78,12 @@ func (h *Handler) stopDrain(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	keep, err := r.flag("ineligible")
+	if err != nil {
+		return nil, err
+	}
 	id := api.NodeID(r.PathValue("id"))
-	return h.writeNode(r, id, &command.StopDrain{NodeID: id, KeepIneligible: r.query.Get("ineligible") == "true", Version: version})
+	return h.writeNode(r, id, &command.StopDrain{NodeID: id, KeepIneligible: keep, Version: version})
 }
 
 // setEligibility says whether a node gets new allocations.
@@ -88,12 +92,15 @@ func (h *Handler) setEligibility(r *request) (any, error) {
 	if err := r.decode(&ask); err != nil {
 		return nil, err
 	}
+	if err := ask.Validate(); err != nil {
+		return nil, err
+	}
 	version, err := r.number("version")
 	if err != nil {
 		return nil, err
 	}
 	id := api.NodeID(r.PathValue("id"))
-	return h.writeNode(r, id, &command.SetEligibility{NodeID: id, Eligible: ask.Eligible, Version: version})
+	return h.writeNode(r, id, &command.SetEligibility{NodeID: id, Eligible: *ask.Eligible, Version: version})
 }
 
 // fenceNode takes an operator's word that a node can write to nothing any more.

@@ -44,6 +44,19 @@ func (r *request) number(name string) (uint64, error) {
 	return n, nil
 }
 
+// flag reads a query parameter that is true or false, false if it is absent.
+func (r *request) flag(name string) (bool, error) {
+	switch s := r.query.Get(name); s {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, &api.Error{Code: api.CodeInvalid, Message: "the request has a problem",
+			Fields: []api.Field{{Path: name, Message: fmt.Sprintf("is %q", s), Mend: "use true or false"}}}
+	}
+}
+
 // defaultWait is how long a blocking query waits that does not say.
 const defaultWait = time.Minute
 

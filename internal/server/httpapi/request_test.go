@@ -98,6 +98,8 @@ func TestQueries(t *testing.T) {
 			"DELETE /v1/volume/default/pg?a=1;version=7":       problem + "query cannot be read: invalid semicolon separator in query; escape what stands in it",
 			"DELETE /v1/volume/default/pg?version=one":         problem + `version is "one"; give a number`,
 			"DELETE /v1/volume/default/pg?version=7&version=8": problem + "version is there 2 times; give it once",
+			"DELETE /v1/node/n1/drain?ineligible=1":            problem + `ineligible is "1"; use true or false`,
+			"GET /v1/allocation/a/logs/t?follow=yes":           problem + `follow is "yes"; use true or false`,
 			"DELETE /v1/job/default/pg?index=1&wait=1s":        "the request has 2 problems\n  index is no parameter of this request; use one of version\n  wait is no parameter of this request; use one of version",
 			"GET /v1/volumes?namespace=default%00pg":           problem + "namespace has a NUL character; remove it",
 			"GET /v1/volume/default/pg%00":                     problem + "path has a NUL character; remove it",

@@ -94,13 +94,9 @@ func (r *request) logQuery() (api.LogQuery, error) {
 			q.Tail = &n
 		}
 	}
-	switch s := r.query.Get("follow"); s {
-	case "", "false":
-	case "true":
-		q.Follow = true
-	default:
-		p.Addf("follow", "use true or false", "is %q", s)
-	}
+	var err error
+	q.Follow, err = r.flag("follow")
+	p.Merge(err)
 	p.Merge(q.Validate())
 	return q, p.Err("the request")
 }

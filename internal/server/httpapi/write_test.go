@@ -173,6 +173,59 @@ func TestRefusedWrites(t *testing.T) {
 	})
 }
 
+// TestEligibilityIsSaid: a node that gets nothing new is one of which somebody
+// said so.
+func TestEligibilityIsSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		defer w.stop()
+		w.join("n1")
+		for _, body := range []string{`{}`, `{"eligible":null}`} {
+			got := w.send(http.MethodPost, "/v1/node/n1/eligibility", strings.NewReader(body))
+			e := got.refusal(t)
+			if diff := cmp.Diff("the eligibility has a problem\n  eligible is missing; say true or false", e.Error()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", body, diff)
+			}
+		}
+		n, _, err := w.Node(t.Context(), "n1", client.Query{})
+		if err != nil || n.Spec.Ineligible {
+			t.Errorf("the node is %+v, %v", n.Spec, err)
+		}
+	})
+}
+
+// TestDrainKeepsWhatIsNotSaid of a node that is being drained already.
+func TestDrainKeepsWhatIsNotSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		defer w.stop()
+		n1 := w.join("n1")
+		n1.provision("pg")
+		n1.run("db", "pg")
+		ignore := true
+		for _, step := range []struct {
+			ask       api.DrainRequest
+			unbounded bool
+			ignore    bool
+		}{
+			{ask: api.DrainRequest{NoDeadline: true, IgnoreSystem: &ignore}, unbounded: true, ignore: true},
+			{ask: api.DrainRequest{By: "ada"}, unbounded: true, ignore: true},
+			{ask: api.DrainRequest{Deadline: api.Duration(time.Hour)}, ignore: true},
+			{ask: api.DrainRequest{IgnoreSystem: new(bool)}},
+		} {
+			n, err := w.DrainNode(t.Context(), "n1", step.ask, 0)
+			if err != nil || n.Spec.Drain == nil {
+				t.Fatalf("drain: %+v, %v", n.Node, err)
+			}
+			if d := n.Spec.Drain; d.Deadline.IsZero() != step.unbounded || d.IgnoreSystem != step.ignore {
+				t.Errorf("after %+v the drain is %+v", step.ask, d)
+			}
+		}
+	})
+}
+
 // TestDriverThatNobodyHasYet is waited for: a node that has it may come.
 func TestDriverThatNobodyHasYet(t *testing.T) {
 	t.Parallel()
