@@ -214,6 +214,9 @@ func (e explainer) Node(v state.View, n *api.Node) []api.Wait {
 	for _, pub := range left.Publications {
 		if !volumes[string(pub.Namespace)+"/"+string(pub.VolumeID)] {
 			waits = append(waits, onItsWay(v, pub)...)
+			if op := v.Operation(pub.Status.Operation); op != nil {
+				waits = append(waits, e.operation(v, op)...)
+			}
 		}
 	}
 	return waits
@@ -221,16 +224,9 @@ func (e explainer) Node(v state.View, n *api.Node) []api.Wait {
 
 // staying says why allocations are not told to leave yet, by what they are called.
 func staying(v state.View, allocs []*api.Allocation) map[string]api.Wait {
-	stays, asked := map[string]api.Wait{}, map[controller.Key]bool{}
-	for _, a := range allocs {
-		k := scheduler.DrainKey(a.Namespace, a.JobID)
-		if asked[k] {
-			continue
-		}
-		asked[k] = true
-		for _, w := range ask(v, scheduler.Controller{}, k) {
-			stays[w.Subject] = w
-		}
+	stays := map[string]api.Wait{}
+	for _, w := range scheduler.Staying(v, time.Now().UTC(), allocs) {
+		stays[w.Subject] = w
 	}
 	return stays
 }

@@ -252,3 +252,41 @@ func TestExplainAllocation(t *testing.T) {
 		})
 	}
 }
+
+// TestExplainNode is what a drain waits for.
+func TestExplainNode(t *testing.T) {
+	t.Parallel()
+	const draining = `node {"id":"n1","spec":{"ineligible":true,"drain":{"started":"now-1m"}},"status":{"state":"ready","drivers":{"exec":{"healthy":true}}}}` + "\n"
+	detaching := ready + `publication {"volume_id":"pg","node_id":"n1","status":{"outcome":"published","operation":"unpublish/default/pg/n1@1"}}` + "\n" +
+		`operation {"kind":"unpublish","volume_id":"pg","node_id":"n1","status":{"state":"waiting","attempt":2,"next":"now+5s","code":"INTERNAL","message":"quota"}}` + "\n" +
+		strings.Replace(alloc, `"node_id":"n1"}`, `"node_id":"n1","desired":"stop","status":{"state":"complete"}}`, 1) + attached("node-detached", "")
+	idle := `job {"id":"db","spec":{"groups":[{"count":1,"tasks":[{"name":"t","driver":"exec"}]}]}}` + "\n" +
+		strings.Replace(alloc, `"node_id":"n1"}`, `"node_id":"n1","status":{"state":"running"}}`, 1)
+	for name, tc := range map[string]struct {
+		world string
+		want  []string
+	}{
+		"NotDrained": {nodeReady + idle, nil},
+		"OfTwoJobs": {draining + idle + strings.ReplaceAll(strings.ReplaceAll(idle, `"db"`, `"web"`), "aaaaaaaa1", "bbbbbbbb1"), []string{
+			"node n1: is being drained: 2 allocations are to go; since 1m0s",
+			"allocation aaaaaaaa db.g[0]: it has nowhere to go: the cluster has no other node; since 1m0s",
+			"allocation bbbbbbbb web.g[0]: it has nowhere to go: the cluster has no other node; since 1m0s",
+		}},
+		"ProviderRefuses": {draining + healthy + detaching, []string{
+			"node n1: is being drained: 1 volume is to go; since 1m0s",
+			"attachment aaaaaaaa/data: waits for operation unpublish/default/pg/n1@1",
+			"operation unpublish/default/pg/n1@1: attempt 2 answered INTERNAL: quota. The call was not made; next in 5s",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(statetest.Now()))
+				v := statetest.Load(t, tc.world).View()
+				if diff := cmp.Diff(tc.want, lines(server.Explain().Node(v, v.Node("n1")))); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}

@@ -47,7 +47,35 @@ func reconcileDrain(v state.View, now time.Time, ns api.NamespaceID, id api.JobI
 	if job == nil || job.Desired == api.Absent {
 		return controller.Plan{} // they end for that
 	}
-	p := newPass(v, now, job)
+	return drainJob(newPass(v, now, job))
+}
+
+// Staying says for what the drains of nodes wait that have these allocations, as
+// Reconcile does for each of their jobs. Nodes and plugins are read once.
+func Staying(v state.View, now time.Time, allocs []*api.Allocation) []api.Wait {
+	var waits []api.Wait
+	var nodes *fleet
+	asked := map[controller.Key]bool{}
+	for _, a := range allocs {
+		k := DrainKey(a.Namespace, a.JobID)
+		job := v.Job(a.Namespace, a.JobID)
+		if asked[k] || job == nil || job.Desired == api.Absent {
+			continue
+		}
+		asked[k] = true
+		if nodes == nil {
+			nodes = newFleet(v)
+		}
+		p := newPass(v, now, job)
+		p.fleet = nodes.anew()
+		plan := drainJob(p)
+		waits = append(waits, plan.Waits...)
+	}
+	return waits
+}
+
+func drainJob(p *pass) controller.Plan {
+	v := p.v
 	p.hypothetical = true
 	p.moving = map[api.AllocID]bool{}
 	for _, a := range slices.Concat(p.live, p.outgoing) {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
@@ -16,15 +17,29 @@ func nodes() listing[*api.Node] {
 }
 
 func (h *Handler) getNode(r *request) (any, error) {
-	return h.block(r, func(v state.View) (any, uint64, error) {
-		n := v.Node(api.NodeID(r.PathValue("id")))
+	id := api.NodeID(r.PathValue("id"))
+	pace := time.Duration(0)
+	if n := h.Log.View().Node(id); n != nil && n.Spec.Drain != nil {
+		pace = drainPace
+	}
+	return h.blockPaced(r, pace, func(v state.View) (any, uint64, error) {
+		n := v.Node(id)
 		if n == nil {
-			return nil, 0, noSuch("node", r.PathValue("id"), "")
+			return nil, 0, noSuch("node", string(id), "")
 		}
 		q := v.Quiet()
-		return h.nodeInfo(v, n), max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex(), q.PublicationsIndex()), nil
+		if n.Spec.Drain == nil {
+			return h.nodeInfo(v, n), max(q.NodesIndex(), q.InstancesIndex(), q.AllocationsIndex(), q.PublicationsIndex()), nil
+		}
+		// Why a drain waits may rest on nearly anything: whole tables are watched,
+		// instead of all that is read for it.
+		return h.nodeInfo(q, n), max(v.JobsIndex(), v.AllocationsIndex(), explanation(v)), nil
 	})
 }
+
+// drainPace is how often who watches a drain is told of it: what it waits for is
+// asked of each job of the node.
+const drainPace = 250 * time.Millisecond
 
 func (h *Handler) nodeInfo(v state.View, n *api.Node) api.NodeInfo {
 	return api.NodeInfo{

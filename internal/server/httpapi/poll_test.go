@@ -216,6 +216,41 @@ func TestBlockingQueryTellsOfANewReason(t *testing.T) {
 	})
 }
 
+// TestBlockingQueryTellsWhyADrainWaits: that may change with what is not on the
+// node, and not even a node.
+func TestBlockingQueryTellsWhyADrainWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		defer w.stop()
+		n1 := w.join("n1")
+		n1.provision("pg")
+		n1.run("db", "pg")
+		w.join("n2")
+		if _, err := w.SetEligibility(t.Context(), "n2", false, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.DrainNode(t.Context(), "n1", api.DrainRequest{NoDeadline: true}, 0); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		p := w.poll("/v1/node/n1", w.index("/v1/node/n1"), "5s")
+		if !p.waiting() {
+			t.Fatalf("it answered before anything had happened: %s", p.body)
+		}
+		if _, err := w.ApplyVolume(t.Context(), "default", "other", volume(), 0); err != nil {
+			t.Fatal(err)
+		}
+		<-p.done
+		if p.took >= 5*time.Second || !strings.Contains(p.body, "it has nowhere to go") {
+			t.Errorf("answered after %s: %s", p.took, p.body)
+		}
+		if p.took == 0 {
+			t.Error("the change was answered at once, and not with those that come right after it")
+		}
+	})
+}
+
 func TestBlockingQueryTellsOfADeletion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -80,6 +80,12 @@ func (r *request) poll() (index uint64, wait time.Duration, err error) {
 // last change to what it has read: a query may answer early, but never late.
 // Its reads are watched.
 func (h *Handler) block(r *request, read func(state.View) (any, uint64, error)) (any, error) {
+	return h.blockPaced(r, 0, read)
+}
+
+// blockPaced is block for what is dear to read: who knows an index already waits
+// so long before each reading, so that many changes are one answer.
+func (h *Handler) blockPaced(r *request, pace time.Duration, read func(state.View) (any, uint64, error)) (any, error) {
 	index, wait, err := r.poll()
 	if err != nil {
 		return nil, err
@@ -87,6 +93,11 @@ func (h *Handler) block(r *request, read func(state.View) (any, uint64, error)) 
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	for {
+		if index > 0 && pace > 0 {
+			pause, done := context.WithTimeout(ctx, pace)
+			<-pause.Done()
+			done()
+		}
 		watch := state.NewWatch()
 		answer, at, err := read(h.Log.View().Watching(watch))
 		if err != nil {

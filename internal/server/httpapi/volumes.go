@@ -101,9 +101,11 @@ func (h *Handler) deleteVolume(r *request) (any, error) {
 
 // explained is the index of the last change to what an explanation of a volume
 // may rest on.
-func explained(v state.View) uint64 {
-	q := v.Quiet()
-	return max(q.VolumesIndex(), q.AttachmentsIndex(), q.PublicationsIndex(), q.OperationsIndex(), q.InstancesIndex(), q.NodesIndex(), q.SnapshotsIndex(), q.FindingsIndex())
+func explained(v state.View) uint64 { return explanation(v.Quiet()) }
+
+// explanation is explained, and watches the tables.
+func explanation(v state.View) uint64 {
+	return max(v.VolumesIndex(), v.AttachmentsIndex(), v.PublicationsIndex(), v.OperationsIndex(), v.InstancesIndex(), v.NodesIndex(), v.SnapshotsIndex(), v.FindingsIndex())
 }
 
 // notRecovering refuses a change while a restored cluster waits for its
