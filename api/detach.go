@@ -28,6 +28,27 @@ type DetachRequest struct {
 	By string `json:"by,omitempty"`
 }
 
+// maxNodeName is how long a provider's name of a node may be (CSI spec, Size
+// Limits).
+const maxNodeName = 256
+
+// Validate reports every problem of the request.
+func (r *DetachRequest) Validate() error {
+	var p Problems
+	if r.NodeID != "" && r.AllocID != "" {
+		p.Add("alloc_id", "is given, and so is node_id", "give one of them")
+	}
+	// It may be the provider's name, which is a name of its own kind.
+	if len(r.NodeID) > maxNodeName {
+		p.Addf("node_id", "give the node's id, or the provider's name for it", "is %d bytes long, and may be %d", len(r.NodeID), maxNodeName)
+	}
+	if r.AllocID != "" {
+		p.Name("alloc_id", string(r.AllocID))
+	}
+	p.said(r.By, "")
+	return p.Err("the detachment")
+}
+
 // Detach is what a detachment is about, as it was asked for. It is done when
 // none of the attachments holds the volume, and no publication is left on which
 // there is none.

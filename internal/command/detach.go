@@ -30,9 +30,7 @@ func (*DetachVolume) Kind() Kind { return "volume.detach" }
 func (c *DetachVolume) Validate() error {
 	var p api.Problems
 	p.VolumeID("id", string(c.ID))
-	if c.From.NodeID != "" && c.From.AllocID != "" {
-		p.Add("from.alloc_id", "give one of them", "is given, and so is from.node_id")
-	}
+	p.Merge((&api.DetachRequest{DetachFrom: c.From, By: c.By}).Validate())
 	return p.Err("the detach")
 }
 

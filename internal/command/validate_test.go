@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,9 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 		"registration":       {&command.RegisterNode{}, []string{"node_id is empty", "name is empty", "secret is missing", "session is empty", "boot_id is empty"}},
 		"registration names": {&command.RegisterNode{NodeID: "a/b", Name: "-", SecretHash: secretHash, Session: "s", BootID: "b"}, []string{`node_id has the character "/"`, `name begins with "-"`}},
 		"node state":         {&command.SetNodeState{State: "gone"}, []string{`state is "gone"`}},
-		"report":             {&command.ReportFacts{}, []string{"node_id is empty", "sequence is 0"}},
+		"detach": {&command.DetachVolume{ID: "pg", By: strings.Repeat("x", 900_000), From: api.DetachFrom{NodeID: api.NodeID(strings.Repeat("n", 257)), AllocID: "../x y"}},
+			[]string{"alloc_id is given, and so is node_id", "node_id is 257 bytes long, and may be 256", `alloc_id begins with "."`, "by is 900000 bytes long, and may be 128"}},
+		"report": {&command.ReportFacts{}, []string{"node_id is empty", "sequence is 0"}},
 		"report of an operation without a code": {
 			report(api.Facts{Operations: []api.OperationFact{{ID: "x@1"}}}), []string{"facts.operations has no code for x@1"},
 		},

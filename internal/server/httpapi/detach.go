@@ -13,6 +13,9 @@ func (h *Handler) detachVolume(r *request) (any, error) {
 	if err := r.decode(&ask); err != nil {
 		return nil, err
 	}
+	if err := ask.Validate(); err != nil {
+		return nil, err
+	}
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
