@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,11 @@ func holder(v *api.VolumeInfo, word string) (from api.DetachFrom, err error) {
 	}
 	for _, f := range v.Findings {
 		if f.Kind == api.FindingAttached {
-			add(f.ExternalNodeID, "node "+f.ExternalNodeID, api.DetachFrom{NodeID: api.NodeID(f.ExternalNodeID)})
+			// The cluster's own name of it and the provider's mean one thing.
+			node := cmp.Or(f.NodeID, api.NodeID(f.ExternalNodeID))
+			for _, name := range []string{string(node), f.ExternalNodeID} {
+				add(name, "node "+string(node), api.DetachFrom{NodeID: node})
+			}
 		}
 	}
 	switch len(found) {

@@ -61,3 +61,22 @@ func TestDrainOfADrainingNode(t *testing.T) {
 		}
 	}
 }
+
+// TestDetachOfAStrayNode: of what only the provider has attached either name of
+// the node is known, and they are one.
+func TestDetachOfAStrayNode(t *testing.T) {
+	t.Parallel()
+	stray := &api.Finding{Observation: api.Observation{Kind: api.FindingAttached, ExternalNodeID: "db-1/i-0abc", NodeID: "db-1"}}
+	vol := volumeIn(api.VolumeReady, "")
+	vol.Findings = []*api.Finding{stray}
+	for _, name := range []string{"db-1", "db-1/i-0abc", "db"} {
+		f := newFake(t, map[string]any{"GET /v1/volume/default/pg": vol, "POST /v1/volume/default/pg/detach": api.Detach{}})
+		want := result{stdout: "volume default/pg is to be detached\n"}
+		if diff := cmp.Diff(want, run(t, f.URL, "volume", "detach", "pg", name, "--no-wait", "--by", "ada"), cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if got, want := f.bodies(), []string{`{"node_id":"db-1","by":"ada"}`}; !slices.Equal(got, want) {
+			t.Errorf("%s: sent %q, want %q", name, got, want)
+		}
+	}
+}
