@@ -48,14 +48,9 @@ func (a *app) drainCommand() *cobra.Command {
 		if cmd.Flags().Changed("ignore-system") {
 			ask.IgnoreSystem = &ignoreSystem
 		}
-		drained := n
-		if n.Spec.Drain == nil || ask != (api.DrainRequest{}) {
-			if ask.By == "" {
-				ask.By = a.Getenv("USER")
-			}
-			if drained, err = c.DrainNode(cmd.Context(), n.ID, ask, 0); err != nil {
-				return err
-			}
+		drained, err := a.beginDrain(cmd.Context(), c, n, ask)
+		if err != nil {
+			return err
 		}
 		if !w.detach {
 			return a.watchDrain(cmd.Context(), c, w, drained)
@@ -80,6 +75,17 @@ func (a *app) drainCommand() *cobra.Command {
 	cmd.Flags().StringVar(&ask.By, "by", "", "who asks, for the record (default: $USER)")
 	w = waitFlags(cmd)
 	return cmd
+}
+
+// beginDrain asks for a drain, unless one goes on of which nothing is to change.
+func (a *app) beginDrain(ctx context.Context, c *client.Client, n api.NodeInfo, ask api.DrainRequest) (api.NodeInfo, error) {
+	if n.Spec.Drain != nil && ask == (api.DrainRequest{}) {
+		return n, nil
+	}
+	if ask.By == "" {
+		ask.By = a.Getenv("USER")
+	}
+	return c.DrainNode(ctx, n.ID, ask, 0)
 }
 
 // drainMisuse says which flags do not go together.
