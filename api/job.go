@@ -306,6 +306,7 @@ func (s *JobSpec) Validate() error {
 		if s.Type.Ends() && g.Update != nil {
 			p.Addf(path+".update", "remove it", "makes no sense in a %s job: its allocations are exchanged at once", s.Type)
 		}
+		s.validateUpdate(&p, path, g)
 		g.validateRestarts(&p, path, s.Type)
 		g.validateLifecycles(&p, path)
 		g.validatePlugins(&p, path, s.Type)

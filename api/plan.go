@@ -128,6 +128,8 @@ type PlannedStart struct {
 	NodeID NodeID `json:"node_id"`
 	// Replaces is the ended allocation that it follows.
 	Replaces AllocID `json:"replaces,omitempty"`
+	// Beside: that one runs, and is stopped when this one is healthy.
+	Beside bool `json:"beside,omitempty"`
 }
 
 // PlannedStop is an allocation that would be told to end.

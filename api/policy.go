@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -21,6 +22,89 @@ type Update struct {
 	// the update fails. Without it no more allocations are exchanged until what
 	// has failed is healthy.
 	AutoRevert bool `json:"auto_revert,omitempty"`
+	// Order says which of two allocations of a place goes first; "" leaves it to
+	// what the group holds.
+	Order UpdateOrder `json:"order,omitempty"`
+}
+
+// UpdateOrder says whether the older allocation of a place is stopped before the
+// newer one is started.
+type UpdateOrder string
+
+// The update orders.
+const (
+	// StopFirst: it is. The two never run at once.
+	StopFirst UpdateOrder = "stop-first"
+	// StartFirst: it is stopped when the newer one is healthy. Where no node has
+	// room for both, it is stopped first all the same.
+	StartFirst UpdateOrder = "start-first"
+)
+
+// UpdateOrders lists all orders, for validation and documentation.
+func UpdateOrders() []UpdateOrder { return []UpdateOrder{StartFirst, StopFirst} }
+
+// StopsFirst says why the older allocation of a place of the group is stopped
+// before the newer one is started, or "": then it is stopped when the newer one
+// is healthy.
+func (s *JobSpec) StopsFirst(g *TaskGroup) string {
+	order := s.UpdateOf(g).Order
+	if reason := s.alone(g); reason != "" {
+		return reason
+	}
+	switch {
+	case order == StopFirst:
+		return "update.order is stop-first"
+	case order == StartFirst, g.ServesPlugins():
+		return ""
+	}
+	for i := range g.Tasks {
+		t := &g.Tasks[i]
+		switch {
+		case t.Driver == "raw_exec":
+			return fmt.Sprintf("task %q runs directly on the host, and nobody knows what it holds there", t.Name)
+		case t.Config["volumes"] != nil || t.Config["mounts"] != nil || t.Config["mount"] != nil:
+			return fmt.Sprintf("task %q mounts directories of the host, and nobody knows what it holds there", t.Name)
+		}
+	}
+	return ""
+}
+
+// alone says why two allocations of a place of the group cannot run at once, or
+// "".
+func (s *JobSpec) alone(g *TaskGroup) string {
+	if s.Type.Ends() {
+		return fmt.Sprintf("allocations of a %s job are exchanged at once", s.Type)
+	}
+	if s.Type.Everywhere() && !g.ServesPlugins() {
+		return fmt.Sprintf("a %s job has one allocation on each node", s.Type)
+	}
+	for i := range g.Tasks {
+		if c := g.Tasks[i].CSIPlugin; c != nil && c.Exclusive {
+			return fmt.Sprintf("plugin %s is exclusive", c.ID)
+		}
+	}
+	for i := range g.Volumes {
+		if r := &g.Volumes[i]; !r.shared() || g.ServesPlugins() {
+			return fmt.Sprintf("volume %q is for one allocation at a time", r.Name)
+		}
+	}
+	for _, port := range g.Ports {
+		if port.Static != 0 {
+			return fmt.Sprintf("port %q is static", port.Name)
+		}
+	}
+	return ""
+}
+
+// shared reports whether two allocations of one place may have what the request
+// is for, on any nodes. A directory of a node has no access mode: who writes to
+// it is taken for alone.
+func (r *VolumeRequest) shared() bool {
+	switch {
+	case r.Host(), r.AccessMode == MultiNodeSingleWriter:
+		return r.ReadOnly
+	}
+	return r.AccessMode == MultiNodeMultiWriter || r.AccessMode == MultiNodeReaderOnly
 }
 
 // DefaultUpdate is what holds where a job says nothing else.
@@ -145,6 +229,7 @@ func (s *JobSpec) UpdateOf(g *TaskGroup) Update {
 		set(&u.MinHealthyTime, over.MinHealthyTime)
 		set(&u.HealthyDeadline, over.HealthyDeadline)
 		u.AutoRevert = u.AutoRevert || over.AutoRevert
+		set(&u.Order, over.Order)
 	}
 	return u
 }
@@ -179,10 +264,25 @@ func (u *Update) validate(p *Problems, path string) {
 	}
 	full := (&JobSpec{Update: u}).UpdateOf(&TaskGroup{})
 	validatePace(p, path, u.pace(), full.pace())
+	if u.Order != "" {
+		oneOf(p, path+".order", u.Order, UpdateOrders()...)
+	}
 }
 
 func (u *Update) pace() pace {
 	return pace{MaxParallel: u.MaxParallel, MinHealthyTime: u.MinHealthyTime, HealthyDeadline: u.HealthyDeadline}
+}
+
+// validateUpdate reports what a group asks of its update that what it holds does
+// not allow.
+func (s *JobSpec) validateUpdate(p *Problems, path string, g *TaskGroup) {
+	if s.Type.Ends() {
+		return
+	}
+	u, reason := s.UpdateOf(g), s.alone(g)
+	if u.Order == StartFirst && reason != "" {
+		p.Addf(path+".update.order", "remove it, or use stop-first", "is start-first, and two allocations of a place cannot run at once: %s", reason)
+	}
 }
 
 func (r *Reschedule) validate(p *Problems, path string, t JobType) {

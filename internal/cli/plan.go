@@ -122,7 +122,9 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 	var lines []string
 	for _, s := range j.Start {
 		line := fmt.Sprintf("start %s on node %s", slotName(j.ID, s.Group, s.Index), s.NodeID)
-		if s.Replaces != "" {
+		if s.Beside {
+			line += ", beside allocation " + s.Replaces.Short() + ", which is stopped when it is healthy"
+		} else if s.Replaces != "" {
 			line += ", after allocation " + s.Replaces.Short()
 		}
 		lines = append(lines, line)

@@ -54,7 +54,7 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 	if group == nil || c.Index >= group.Count && !job.Spec.Type.Everywhere() {
 		return conflict("job %s has no %s[%d]", c.JobID, c.Group, c.Index)
 	}
-	if c.Beside && !fit.Beside(group) {
+	if c.Beside && !fit.Beside(&job.Spec, group) {
 		return conflict("group %s of job %s has one allocation for each place", c.Group, c.JobID)
 	}
 	node := tx.Node(c.NodeID)

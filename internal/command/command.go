@@ -71,6 +71,7 @@ func kinds() []kind {
 		{"node.drained", 1, func() Command { return &FinishDrain{} }},
 		{"node.eligibility", 1, func() Command { return &SetEligibility{} }},
 		{"allocation.revise", 1, func() Command { return &ReviseAllocation{} }},
+		{"allocation.retake", 1, func() Command { return &RetakePlace{} }},
 	}
 }
 

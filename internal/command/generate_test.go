@@ -64,7 +64,7 @@ func jobID(t *rapid.T) api.JobID   { return oneOf[api.JobID](t, "job", "db", "we
 func weighted() []command.Kind {
 	weights := map[command.Kind]int{
 		"node.report": 12, "allocation.place": 12, "attachment.advance": 8, "operation.open": 8, "operation.assign": 8,
-		"volume.apply": 3, "volume.forget": 2, "allocation.stop": 3, "publication.forget": 3,
+		"volume.apply": 3, "volume.forget": 2, "allocation.stop": 3, "allocation.retake": 3, "publication.forget": 3,
 		"snapshot.create": 3, "snapshot.delete": 2, "snapshot.forget": 2, "volume.grow": 4,
 		"node.register": 2, "node.state": 2, "node.undrain": 2, "node.eligibility": 3, "operation.cancel": 2, "job.apply": 2, "job.settle": 2, "collect": 2,
 	}
@@ -192,6 +192,20 @@ func drawLater(t *rapid.T, v state.View, now time.Time, kind command.Kind) comma
 		c := &command.StopAllocation{ID: "none", Reason: "drawn"}
 		if a := row(t, v.Allocations()); a != nil {
 			c.ID, c.Version = a.ID, version(t, &a.Meta)
+		}
+		return c
+	case "allocation.retake":
+		c := &command.RetakePlace{ID: "none", From: "none", Revision: 1, Reason: "drawn"}
+		for older := range v.Allocations() {
+			for newer := range v.Allocations() {
+				if !older.Replaced || older.Terminal() || newer.Replaced || newer.Index != older.Index || newer.JobUID != older.JobUID {
+					continue
+				}
+				c.ID, c.Version, c.From, c.FromVersion = older.ID, version(t, &older.Meta), newer.ID, newer.Version
+				if job := v.Job(older.Namespace, older.JobID); job != nil {
+					c.Revision = job.Revision
+				}
+			}
 		}
 		return c
 	case "allocation.revise":
@@ -347,8 +361,8 @@ func drawPlacement(t *rapid.T, v state.View) command.Command {
 	}
 	c.JobUID, c.Revision, c.Serial = job.UID, job.Revision, job.Status.Serial+1
 	for a := range v.LiveAllocations(job.UID) {
-		if a.Index == c.Index {
-			c.Replaces = a.ID
+		if a.Index == c.Index && !a.Replaced {
+			c.Replaces, c.Beside = a.ID, !a.Terminal()
 		}
 	}
 	return c

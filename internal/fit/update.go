@@ -26,12 +26,8 @@ func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.T
 }
 
 // Beside reports whether a group's newer allocation may be started while the
-// older one runs: it serves plugins, which others wait for, and holds nothing
-// that is for one.
-func Beside(g *api.TaskGroup) bool {
-	exclusive := slices.ContainsFunc(g.Tasks, func(t api.Task) bool { return t.CSIPlugin != nil && t.CSIPlugin.Exclusive })
-	return g.ServesPlugins() && !exclusive && len(g.Volumes) == 0 && !slices.ContainsFunc(g.Ports, func(p api.Port) bool { return p.Static != 0 })
-}
+// older one runs: it holds nothing that is for one.
+func Beside(s *api.JobSpec, g *api.TaskGroup) bool { return s.StopsFirst(g) == "" }
 
 // Current reports whether an allocation of an older spec may go on under the
 // job's spec of now: nothing of its group has changed that takes a new process.

@@ -129,7 +129,7 @@ func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPla
 		r.plan.Reverted = after.Status.Reverted
 	}
 	for a := range tx.LiveAllocations(job.UID) {
-		if a.Terminal() || a.Desired != api.DesireRun || !r.before[a.ID] {
+		if a.Terminal() || a.Desired != api.DesireRun || a.Replaced || !r.before[a.ID] {
 			continue
 		}
 		keep := &r.plan.Keep
@@ -228,7 +228,7 @@ type hidden struct{ error }
 func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 	switch c := c.(type) {
 	case *command.PlaceAllocation:
-		r.plan.Start = append(r.plan.Start, api.PlannedStart{Group: c.Group, Index: c.Index, NodeID: c.NodeID, Replaces: c.Replaces})
+		r.plan.Start = append(r.plan.Start, api.PlannedStart{Group: c.Group, Index: c.Index, NodeID: c.NodeID, Replaces: c.Replaces, Beside: c.Beside})
 		name := &api.Allocation{JobID: c.JobID, Group: c.Group, Index: c.Index}
 		r.placed = append(r.placed, "allocation "+api.NewAllocID(c.JobUID, c.Serial).Short(), "allocation "+name.Name())
 	case *command.CopyVolume:

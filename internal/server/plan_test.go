@@ -32,7 +32,11 @@ func planLines(p api.JobPlan) string {
 		fmt.Fprintf(&b, "%s %s %s %s\n", c.Kind, c.Path, c.Old, c.New)
 	}
 	for _, s := range p.Start {
-		fmt.Fprintf(&b, "start %s[%d] on %s %s\n", s.Group, s.Index, s.NodeID, s.Replaces)
+		after := string(s.Replaces)
+		if s.Beside {
+			after = "beside " + after
+		}
+		fmt.Fprintf(&b, "start %s[%d] on %s %s\n", s.Group, s.Index, s.NodeID, after)
 	}
 	for _, s := range p.Stop {
 		fmt.Fprintf(&b, "stop %s %s[%d] on %s: %s\n", s.ID, s.Group, s.Index, s.NodeID, s.Reason)
@@ -130,6 +134,18 @@ in place a1 g[0] on n1
 in place a2 g[1] on n10
 `},
 		"Otherwise": {running, job(2, `,"user":"pg"`), `change version 4 revision 3
+added group["g"].task["t"].user  "pg"
+start g[0] on n1 beside a1
+keep a2 g[1] on n10
+wait allocation db.g[1]: runs revision 2 until it is its turn: group g exchanges 1 at a time
+wait allocation db.g[0]: allocation a1 of revision 2 runs until allocation db.g[0] is healthy
+turned down for g: 2
+  1 the node has no driver exec [old]
+  1 the node is down [off]
+`},
+		"OtherwiseStopFirst": {running, strings.Replace(job(2, `,"user":"pg"`), `"count"`, `"update":{"order":"stop-first"},"count"`, 1), `change version 4 revision 3
+added group["g"].update 
+added group["g"].update.order  "stop-first"
 added group["g"].task["t"].user  "pg"
 stop a1 g[0] on n1: the job was changed
 keep a2 g[1] on n10

@@ -15,8 +15,9 @@ func reschedules[T any](at func(*T) **api.Reschedule) field[T] {
 }
 
 var updateTable = &table[api.Update]{
-	doc: "How allocations are exchanged for those of a newer revision. What a group leaves out is as the job says. One is stopped before " +
-		"the other is started: two never hold a volume that is for one. Only in a group with a csi_plugin, and without exclusive, volumes and static ports, the newer one is started first.",
+	doc: "How allocations are exchanged for those of a newer revision. What a group leaves out is as the job says. The newer one of a place is started " +
+		"first, and the older one stopped when it is healthy. Where a group holds what is for one, the older one is stopped before: a volume that several may not write to at once, a host volume that is not read only, " +
+		"a static port, an exclusive plugin, a place on every node; and, unless order says otherwise, where it has a task of raw_exec, or one that mounts directories of the host.",
 	fields: []field[api.Update]{
 		integer("max_parallel", "How many places may be without a healthy allocation because of the update.",
 			func(u *api.Update) *int { return &u.MaxParallel }).standing("1"),
@@ -24,6 +25,8 @@ var updateTable = &table[api.Update]{
 			func(u *api.Update) *api.Duration { return &u.MinHealthyTime }).standing("10s"),
 		duration("healthy_deadline", "How long a place may take to become healthy. After that no more allocations are exchanged until it is.",
 			func(u *api.Update) *api.Duration { return &u.HealthyDeadline }).standing("5m"),
+		choice("order", "Whether the older allocation of a place is stopped before the newer one is started. start-first is refused where the group holds what is for one.", api.UpdateOrders(), nil,
+			func(u *api.Update) *api.UpdateOrder { return &u.Order }).standing("start-first where nothing forbids it"),
 		flag("auto_revert", "Then go back to the last revision that was healthy everywhere.",
 			func(u *api.Update) *bool { return &u.AutoRevert }),
 	},

@@ -48,6 +48,8 @@ type pass struct {
 	made  []api.VolumeID
 	// sparing is how many outdated allocations go on where nothing can follow them.
 	sparing int
+	// retaken are those that have their places again.
+	retaken map[api.AllocID]bool
 	// revised is how many allocations this plan takes to the job's revision.
 	revised int
 	// theirs are passes that were made to learn what other jobs would get.
@@ -90,8 +92,11 @@ func newPass(v state.View, now time.Time, job *api.Job) *pass {
 
 func (p *pass) reconcile() {
 	job := p.job
+	p.takeBack()
 	for _, a := range p.live {
-		p.stopUnwanted(a)
+		if !p.retaken[a.ID] {
+			p.stopUnwanted(a)
+		}
 	}
 	for _, a := range p.outgoing {
 		p.stopOutgoing(a)

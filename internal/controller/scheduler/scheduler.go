@@ -2,8 +2,8 @@
 //
 // It never starts or stops anything itself; it says what is wanted. Invariant:
 // an allocation is placed together with all the holds that it needs, in one
-// plan, or not at all; and no slot of a group ever has two allocations that
-// are meant to run, but that of a plugin which is being exchanged.
+// plan, or not at all; and no slot of a group has two allocations that are meant
+// to run, but one that is being exchanged and holds nothing that is for one.
 package scheduler
 
 import (
