@@ -193,10 +193,22 @@ func (s *allocations) undo(a *api.Assignments) {
 	s.ended()
 }
 
-// isDown notes that nothing is left of an allocation.
+// isDown notes that nothing is left of an allocation. What a plugin served that
+// it was may have gone with its process, while another instance is there to mount
+// it again.
 func (s *allocations) isDown(id api.AllocID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forget(id)
+	if r := s.runners[id]; r != nil {
+		for _, plugin := range r.Serves() {
+			s.retry(plugin)
+		}
+	}
+}
+
+// forget notes that an allocation is down, or gone; the caller holds mu.
+func (s *allocations) forget(id api.AllocID) {
 	if s.undoing[id] {
 		delete(s.undoing, id)
 		s.ended()
@@ -334,6 +346,7 @@ func (s *allocations) keep(ctx context.Context, r runner.Runner) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runners, r.ID())
+	s.forget(r.ID()) // it may have been at its very end when that was asked
 	if s.clearing[r.ID()] {
 		delete(s.clearing, r.ID())
 		s.cleared()
@@ -379,7 +392,7 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 		s.held = nil
 		others := false
 		for _, r := range s.runners {
-			if !r.ServesPlugins() {
+			if len(r.Serves()) == 0 {
 				others = true
 				s.tell(r, runner.Runner.Stop)
 			}
@@ -407,6 +420,12 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 func (s *allocations) served(id api.PluginID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.retry(id)
+}
+
+// retry has the allocations with volumes of a plugin look again; the caller
+// holds mu.
+func (s *allocations) retry(id api.PluginID) {
 	for _, r := range s.runners {
 		if r.Needs(id) {
 			r.Retry()

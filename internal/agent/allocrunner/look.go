@@ -18,10 +18,16 @@ func (r *Runner) Over(task string) bool {
 	return r.phase() == localdb.PhaseDone || r.step.Tasks()[task].State == api.TaskEnded
 }
 
-// ServesPlugins reports whether a task of the allocation is a CSI plugin.
-func (r *Runner) ServesPlugins() bool {
-	group := r.step.Assignment().Group
-	return group != nil && group.ServesPlugins()
+// Serves is the CSI plugins that tasks of the allocation are.
+func (r *Runner) Serves() (plugins []api.PluginID) {
+	if group := r.step.Assignment().Group; group != nil {
+		for i := range group.Tasks {
+			if c := group.Tasks[i].CSIPlugin; c != nil {
+				plugins = append(plugins, c.ID)
+			}
+		}
+	}
+	return plugins
 }
 
 // Needs reports whether the allocation has a volume of a plugin.

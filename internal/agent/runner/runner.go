@@ -41,10 +41,10 @@ type Runner interface {
 	Phase() localdb.Phase
 	// Attached are the volumes that the provider may have attached for it.
 	Attached() []api.LeftVolume
-	// Needs reports whether it has a volume of a plugin, and ServesPlugins whether
-	// a task of it is a plugin.
+	// Needs reports whether it has a volume of a plugin, and Serves is the plugins
+	// that its tasks are.
 	Needs(plugin api.PluginID) bool
-	ServesPlugins() bool
+	Serves() []api.PluginID
 	// Dir is its directory, which is there until it is forgotten, and Over reports
 	// whether a task writes nothing there any more.
 	Dir() string

@@ -115,7 +115,7 @@ func (o *obedient) Phase() localdb.Phase {
 
 func (*obedient) Running() map[*api.Task]int { return nil }
 func (*obedient) Attached() []api.LeftVolume { return nil }
-func (*obedient) ServesPlugins() bool        { return false }
+func (*obedient) Serves() []api.PluginID     { return nil }
 func (*obedient) Dir() string                { return "/nonexistent" }
 func (*obedient) Over(string) bool           { return true }
 
