@@ -90,6 +90,7 @@ type Agent struct {
 	profile     atomic.Pointer[api.Profile]
 	registry    *dynamicplugins.Registry
 	facts       *assignment.Facts
+	drivers     *drivers
 	manager     *csimanager.Manager
 	executor    *operation.Executor
 	allocations *allocations
@@ -171,6 +172,7 @@ func (a *Agent) wire() (err error) {
 	}
 	found := profile(&cfg)
 	a.profile.Store(&found)
+	a.drivers = newDrivers(cfg.Drivers, a.facts.SetDrivers)
 	drivers := map[string]driver.Driver{}
 	for _, d := range cfg.Drivers {
 		drivers[d.Name()] = d
@@ -215,7 +217,7 @@ func (a *Agent) wire() (err error) {
 		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
 	a.link = assignment.New(assignment.Config{
-		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.fingerprintDrivers, Profile: func() api.Profile { return *a.profile.Load() },
+		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.drivers.now, Profile: func() api.Profile { return *a.profile.Load() },
 		Consumer: a.allocations, Streams: a.streams, Lease: cfg.Lease,
 	}, servers, a.db, a.facts, a.log)
 	a.measure()
@@ -263,7 +265,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, d := range a.cfg.Drivers {
 		if k, ok := d.(driver.Keeper); ok {
 			tasks = append(tasks, supervise.Task{Name: "driver " + k.Name(), Run: func(ctx context.Context) error {
-				return k.Run(ctx, a.allocations.known, func() { a.facts.SetDrivers(a.fingerprintDrivers(ctx)) })
+				return k.Run(ctx, a.allocations.known, func(is api.Driver) { a.drivers.saw(ctx, k.Name(), is) })
 			}})
 		}
 	}
@@ -312,13 +314,4 @@ func (a *Agent) Destroy(ctx context.Context) error {
 		return fmt.Errorf("end all allocations in time: %d are left", left)
 	}
 	return nil
-}
-
-// fingerprintDrivers asks the task drivers how they are.
-func (a *Agent) fingerprintDrivers(ctx context.Context) map[string]api.Driver {
-	drivers := map[string]api.Driver{}
-	for _, d := range a.cfg.Drivers {
-		drivers[d.Name()] = d.Fingerprint(ctx)
-	}
-	return drivers
 }

@@ -28,6 +28,7 @@ type server struct {
 	heard    map[api.AllocID]api.AllocState
 	said     api.OperationFact
 	opened   api.Registration
+	drivers  map[string]api.Driver // by the last word on them
 	undone   uint64
 	remains  string
 }
@@ -73,7 +74,7 @@ func (s *server) start(t *testing.T) (cl *client.Client, stop func()) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.opened = reg
+		s.opened, s.drivers = reg, reg.Drivers
 		write(t, w, api.Registered{ClusterID: s.assigned.ClusterID, Generation: s.assigned.Generation, Epoch: s.assigned.Epoch})
 	})
 	mux.HandleFunc("GET /v1/agent/assignments", func(w http.ResponseWriter, r *http.Request) { write(t, w, s.poll(t, r)) })
@@ -88,6 +89,9 @@ func (s *server) start(t *testing.T) (cl *client.Client, stop func()) {
 		}
 		for _, o := range rep.Facts.Operations {
 			s.said = o
+		}
+		if rep.Facts.Drivers != nil {
+			s.drivers = rep.Facts.Drivers
 		}
 		s.undone = max(s.undone, rep.Facts.Undone)
 		if rep.Facts.Remains != "" {

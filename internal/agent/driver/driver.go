@@ -134,11 +134,11 @@ type Measurer interface {
 }
 
 // Keeper is a driver that has something to do between calls. Its Run runs until
-// ctx ends; known tells whether the agent has an allocation, and changed is
-// called when Fingerprint would answer something else than before.
+// ctx ends; known tells whether the agent has an allocation. It fingerprints the
+// driver every now and then, and saw is told of what it found each time.
 type Keeper interface {
 	Driver
-	Run(ctx context.Context, known func(api.AllocID) bool, changed func()) error
+	Run(ctx context.Context, known func(api.AllocID) bool, saw func(api.Driver)) error
 }
 
 // Mount is a volume of a task.

@@ -57,10 +57,15 @@ func (w *world) agent() (d *docker.Driver, kill func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = d.Run(ctx, w.knows, func() { // it ends with ctx
+		var was api.Driver
+		first := true
+		_ = d.Run(ctx, w.knows, func(is api.Driver) { // it ends with ctx
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.changes++
+			if !first && is != was {
+				w.changes++
+			}
+			was, first = is, false
 		})
 	})
 	var once sync.Once

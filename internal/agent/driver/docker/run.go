@@ -26,7 +26,7 @@ const (
 
 // Run implements driver.Keeper: it notices that the engine comes and goes,
 // copies logs, and removes what nobody knows.
-func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed func()) error {
+func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, saw func(api.Driver)) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	running.Go(func() { d.copyAll(ctx, &running) })
@@ -37,7 +37,9 @@ func (d *Driver) Run(ctx context.Context, known func(api.AllocID) bool, changed 
 		is := d.Fingerprint(ctx)
 		if !first && is != was && ctx.Err() == nil {
 			d.log.Info("the docker engine has changed", "healthy", is.Healthy, "version", is.Version, "reason", is.Reason)
-			changed()
+		}
+		if ctx.Err() == nil {
+			saw(is)
 		}
 		select {
 		case next = <-tidied:
