@@ -2,6 +2,8 @@ package mount
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,11 +37,30 @@ func (k Kernel) Share(dir string) error {
 	return nil
 }
 
-// Unshare takes the mount at dir away, unless others lie below it.
+// Unshare takes the mount at dir away that Share made, unless others lie below
+// it: one of dir itself. Any other is an operator's.
 func (k Kernel) Unshare(dir string) error {
-	below, err := k.Under(dir)
-	if err != nil || len(below) != 1 || below[0].Path != dir {
+	dir, err := resolve(dir)
+	if err != nil {
 		return err
 	}
+	list, err := k.List()
+	if err != nil {
+		return err
+	}
+	below := list.Under(dir)
+	if len(below) != 1 || below[0].Path != dir || !list.onItself(below[0]) {
+		return nil
+	}
 	return k.Unmount(dir)
+}
+
+// onItself reports whether a mount shows the directory that it is mounted on.
+func (l List) onItself(m Mount) bool {
+	i := slices.IndexFunc(l, func(on Mount) bool { return on.ID == m.Parent })
+	if i < 0 || l[i].Device != m.Device {
+		return false
+	}
+	rest, err := filepath.Rel(l[i].Path, m.Path)
+	return err == nil && m.Root == filepath.Join(l[i].Root, rest)
 }
