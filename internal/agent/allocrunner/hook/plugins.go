@@ -208,11 +208,19 @@ func (g *Plugins) watch(ctx context.Context, s *allocrunner.Step, a *api.AllocAs
 	for {
 		status, changed := g.health.Instance(key)
 		g.mu.Lock()
-		i := supervised{}
-		if known := g.known[key]; known != nil {
+		i, known := supervised{}, g.known[key]
+		if known != nil {
 			i = *known
 		}
 		g.mu.Unlock()
+		if known == nil { // its driver is not here: Up could not register it
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				return false
+			}
+		}
 		if is := s.Tasks()[task.Name]; i.run != is.Restarts || i.running != (is.State == api.TaskRunning) {
 			return true
 		}

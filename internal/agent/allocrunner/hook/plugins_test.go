@@ -2,6 +2,7 @@ package hook_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
@@ -19,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/driver"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
 	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/agent/mount"
 )
 
 // node is what a plugin's hooks see of their node.
@@ -355,3 +358,52 @@ func (r *records) PutAllocation(a *localdb.Allocation) error { r.last = *a; retu
 func (*records) DeleteAllocation(api.AllocID) error          { return nil }
 func (r *records) SetAllocation(f api.AllocFact)             { r.said = f }
 func (*records) ForgetAllocation(api.AllocID, []string)      {}
+
+// A plugin that is not due yet, and whose driver is not here, had its runner spin.
+func TestPluginThatIsNotKnownIsNoNews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newPluginRig(t, false)
+		began := time.Now()
+		if r.watch(time.Minute) || time.Since(began) < time.Minute {
+			t.Errorf("news after %s of an instance that nobody registered", time.Since(began))
+		}
+	})
+}
+
+// What is mounted in a directory of a plugin's socket is out of reach of its
+// removal.
+func TestRemovalOfASocketCrossesNoMount(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("this test mounts: run it as root")
+	}
+	r := newPluginRig(t, false)
+	r.up()
+	place, _ := r.step.Plugin("pg")
+	dir := filepath.Join(place.HostSocketDir, "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // if the test has failed
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var mounted *mount.MountedError
+	if err := r.sockets.Down(t.Context(), r.step); !errors.As(err, &mounted) {
+		t.Errorf("Down: %v, want a %T", err, mounted)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Unmount(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.sockets.Down(t.Context(), r.step); err != nil {
+		t.Errorf("Down when nothing is mounted: %v", err)
+	}
+}

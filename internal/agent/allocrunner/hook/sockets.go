@@ -14,6 +14,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/tree"
 )
 
 // Sharer makes directories ones on which mounts show in other mount namespaces.
@@ -107,13 +108,13 @@ func (k *Sockets) prepare(p allocrunner.PluginPlace, task *api.Task) error {
 }
 
 // Down implements allocrunner.Hook.
-func (k *Sockets) Down(_ context.Context, s *allocrunner.Step) error {
+func (k *Sockets) Down(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for task := range plugins(a.Group) {
 		all := k.instances(task.CSIPlugin.ID)
-		if err := os.RemoveAll(filepath.Join(all, hash(6, string(a.ID), task.Name))); err != nil {
+		if err := tree.Remove(ctx, all, hash(6, string(a.ID), task.Name)); err != nil {
 			return fmt.Errorf("remove the socket of plugin %s: %w", task.CSIPlugin.ID, err)
 		}
 		left, err := os.ReadDir(all)
