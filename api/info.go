@@ -86,6 +86,9 @@ type Collected struct {
 	Attachments int `json:"attachments"`
 	Allocations int `json:"allocations"`
 	Jobs        int `json:"jobs"`
+	// Snapshots are those that were never made, Nodes those that are gone.
+	Snapshots int `json:"snapshots"`
+	Nodes     int `json:"nodes"`
 }
 
 // Recovery is where a restored cluster is on its way back.

@@ -210,6 +210,7 @@ func (p *process) calls() dispatcher.Limits {
 func keep(k *config.Keep) collector.Keep {
 	return collector.Keep{
 		Operations: k.For("operations"), Attachments: k.For("attachments"), Allocations: k.For("allocations"), Jobs: k.For("jobs"),
+		Snapshots: k.For("snapshots"), Nodes: k.For("nodes"),
 	}
 }
 

@@ -66,7 +66,8 @@ func (a *app) systemCommand() *cobra.Command {
 			if err != nil || a.json {
 				return a.orJSON(n, err)
 			}
-			fmt.Fprintf(a.Stdout, "removed: operations %d, attachments %d, allocations %d, jobs %d\n", n.Operations, n.Attachments, n.Allocations, n.Jobs)
+			fmt.Fprintf(a.Stdout, "removed: operations %d, attachments %d, allocations %d, jobs %d, snapshots %d, nodes %d\n",
+				n.Operations, n.Attachments, n.Allocations, n.Jobs, n.Snapshots, n.Nodes)
 			return nil
 		},
 	}

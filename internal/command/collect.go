@@ -16,6 +16,14 @@ type Collect struct {
 	Allocations []api.AllocID     `json:"allocations,omitempty"`
 	Jobs        []JobName         `json:"jobs,omitempty"`
 	Attachments []AttachmentName  `json:"attachments,omitempty"`
+	Snapshots   []SnapshotName    `json:"snapshots,omitempty"`
+	Nodes       []api.NodeID      `json:"nodes,omitempty"`
+}
+
+// SnapshotName names a snapshot.
+type SnapshotName struct {
+	Namespace api.NamespaceID `json:"namespace"`
+	ID        api.SnapshotID  `json:"id"`
 }
 
 // AttachmentName names an attachment.
@@ -43,7 +51,7 @@ func (c *Collect) Validate() error {
 }
 
 // Apply implements Command. An allocation takes its freed attachments along,
-// a job the specs of its revisions.
+// a job the specs of its revisions. A node goes as by ForgetNode.
 func (c *Collect) Apply(tx *state.Tx) error {
 	operations, allocations, jobs, err := c.check(tx)
 	if err != nil {
@@ -52,6 +60,16 @@ func (c *Collect) Apply(tx *state.Tx) error {
 	attachments, err := c.freed(tx)
 	if err != nil {
 		return err
+	}
+	snapshots, nodes, err := c.left(tx)
+	if err != nil {
+		return err
+	}
+	for _, s := range snapshots {
+		tx.DeleteSnapshot(s)
+	}
+	for _, n := range nodes {
+		forgetNode(tx, n)
 	}
 	for _, at := range attachments {
 		tx.DeleteAttachment(at)
@@ -122,4 +140,31 @@ func (c *Collect) freed(tx *state.Tx) (found []*api.Attachment, err error) {
 		found = append(found, at)
 	}
 	return found, nil
+}
+
+// left finds the snapshots that were never made and the nodes that are gone,
+// each once.
+func (c *Collect) left(tx *state.Tx) (snapshots []*api.Snapshot, nodes []*api.Node, err error) {
+	for _, name := range c.Snapshots {
+		s := tx.Snapshot(name.Namespace, name.ID)
+		if s == nil || !state.NeverMade(s) || !s.ModifyTime.Before(c.Before) || slices.Contains(snapshots, s) {
+			return nil, nil, conflict("snapshot %s is not to be collected", name.ID)
+		}
+		snapshots = append(snapshots, s)
+	}
+	for _, id := range c.Nodes {
+		n := tx.Node(id)
+		if n == nil || !n.ModifyTime.Before(c.Before) || !Gone(tx.View, n) || slices.Contains(nodes, n) {
+			return nil, nil, conflict("node %s is not to be collected", id)
+		}
+		nodes = append(nodes, n)
+	}
+	return snapshots, nodes, nil
+}
+
+// Gone reports whether nothing would be missed of a node: it is down, has
+// nothing that anybody knows of, and nobody has said that it is to stay without
+// allocations. If it ever comes back, it registers as one that was forgotten.
+func Gone(v state.View, n *api.Node) bool {
+	return n.Status.State == api.NodeDown && !n.Spec.Ineligible && n.Spec.Drain == nil && MayHold(v, n) == ""
 }

@@ -212,12 +212,17 @@ func (c *ForgetNode) Apply(tx *state.Tx) error {
 	if reason := MayHold(tx.View, node); reason != "" {
 		return api.Errorf(api.CodeInUse, "%s; if the machine is off or cut off from its storage, use 'berth node fence %s' first", reason, c.NodeID)
 	}
-	for _, i := range slices.Collect(tx.NodeInstances(c.NodeID)) {
+	forgetNode(tx, node)
+	return nil
+}
+
+// forgetNode removes a node with its plugin instances.
+func forgetNode(tx *state.Tx, node *api.Node) {
+	for _, i := range slices.Collect(tx.NodeInstances(node.ID)) {
 		tx.DeleteInstance(i)
 	}
 	tx.DeleteNode(node)
 	unsettleEverywhere(tx)
-	return nil
 }
 
 // MayHold says what a node may still run, use or do, as far as is known, or "".

@@ -61,15 +61,24 @@ type Keep struct {
 	Attachments string `hcl:"attachments,optional"`
 	Allocations string `hcl:"allocations,optional"`
 	Jobs        string `hcl:"jobs,optional"`
+	Snapshots   string `hcl:"snapshots,optional"`
+	Nodes       string `hcl:"nodes,optional"`
 }
 
-// DefaultKeep is for how long history stays that nothing else is said of.
-const DefaultKeep = 24 * time.Hour
+// DefaultKeep is for how long history stays that nothing else is said of, and
+// DefaultKeepNodes for how long nodes do that are gone.
+const (
+	DefaultKeep      = 24 * time.Hour
+	DefaultKeepNodes = 7 * 24 * time.Hour
+)
 
 // For is the time of one kind of history. The configuration was checked.
 func (k *Keep) For(kind string) time.Duration {
 	t, err := time.ParseDuration(k.said()[kind])
-	if err != nil {
+	switch {
+	case err != nil && kind == "nodes":
+		return DefaultKeepNodes
+	case err != nil:
 		return DefaultKeep
 	}
 	return t
@@ -82,6 +91,7 @@ func (k *Keep) said() map[string]string {
 	}
 	return map[string]string{
 		"operations": k.Operations, "attachments": k.Attachments, "allocations": k.Allocations, "jobs": k.Jobs,
+		"snapshots": k.Snapshots, "nodes": k.Nodes,
 	}
 }
 

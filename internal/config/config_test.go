@@ -307,7 +307,7 @@ func TestThePageIsTrue(t *testing.T) {
 		HTTP: &config.HTTP{Address: config.DefaultHTTPAddress},
 		Server: &config.Server{Enabled: true, BootstrapExpect: 1, RaftAddress: config.DefaultRaftAddress, SweepInterval: "5m", Plugins: []config.PluginCalls{{
 			ID: "ebs", MaxCalls: 4096, MaxCallsPerNode: 256, CallTimeout: "2m", SlowAfter: "15s", MaxSlowCalls: new(2048),
-		}}, Keep: &config.Keep{Operations: "24h", Attachments: "24h", Allocations: "24h", Jobs: "24h"}},
+		}}, Keep: &config.Keep{Operations: "24h", Attachments: "24h", Allocations: "24h", Jobs: "24h", Snapshots: "24h", Nodes: "168h"}},
 		Client:    &config.Client{Enabled: true, Servers: []string{"http://10.0.0.1:7400"}, Class: "nvme", Meta: map[string]string{"rack": "r1"}, Address: "10.0.0.5", CPU: 8000, Memory: 16384},
 		Telemetry: &config.Telemetry{MetricsAddress: "127.0.0.1:7403", Traces: &config.Traces{Endpoint: "http://127.0.0.1:4318/v1/traces"}},
 		Plugins: []config.Plugin{

@@ -10,7 +10,12 @@ import (
 	"github.com/berth-dev/berth/internal/state"
 )
 
-// rubbish removes all that has ended, whatever its age. It asks the collector,
+// restarts is how long a node is down at least before it is no more: one that is
+// started again is not forgotten.
+const restarts = time.Hour
+
+// rubbish removes all that has ended, whatever its age, but nodes that were in
+// contact a short time ago. It asks the collector,
 // which keeps nothing then, and proposes what that plans: batch by batch, so
 // that others get their turn.
 type rubbish struct {
@@ -26,7 +31,7 @@ const collectTries = 8
 // Collect removes what has ended until now.
 func (g rubbish) Collect(ctx context.Context) (api.Collected, error) {
 	var all api.Collected
-	now, none := g.now(), collector.New(collector.Keep{})
+	now, none := g.now(), collector.New(collector.Keep{Nodes: restarts})
 	for _, k := range collector.Keys() {
 		for tries := 0; ; {
 			v := g.view()
@@ -48,6 +53,8 @@ func (g rubbish) Collect(ctx context.Context) (api.Collected, error) {
 				all.Attachments += batch.Attachments
 				all.Allocations += batch.Allocations
 				all.Jobs += batch.Jobs
+				all.Snapshots += batch.Snapshots
+				all.Nodes += batch.Nodes
 			}
 		}
 	}
@@ -65,6 +72,8 @@ func count(v state.View, commands []command.Command) (n api.Collected) {
 		n.Attachments += len(col.Attachments)
 		n.Allocations += len(col.Allocations)
 		n.Jobs += len(col.Jobs)
+		n.Snapshots += len(col.Snapshots)
+		n.Nodes += len(col.Nodes)
 		for _, id := range col.Allocations {
 			for range v.AllocAttachments(id) {
 				n.Attachments++

@@ -6,7 +6,10 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-const nodesDraining = 1
+const (
+	nodesDraining = iota + 1
+	nodesAway
+)
 
 func nodesTable() *table[api.Node] {
 	id := func(b []byte, n *api.Node) []byte { return appendKey(b, string(n.ID)) }
@@ -18,12 +21,23 @@ func nodesTable() *table[api.Node] {
 			}
 			return id(b, n)
 		}),
+		shared(nodesAway, func(b []byte, n *api.Node) []byte {
+			if n.Status.State != api.NodeDown {
+				return nil
+			}
+			return appendKey(b, timePart(n.ModifyTime))
+		}),
 	)
 }
 
 // DrainingNodes yields the nodes that are to be emptied.
 func (v View) DrainingNodes() iter.Seq[*api.Node] {
 	return rows[api.Node](v, tableNodes, nodesDraining, nil)
+}
+
+// AwayNodes yields the nodes that are down, those that changed last at the end.
+func (v View) AwayNodes() iter.Seq[*api.Node] {
+	return rows[api.Node](v, tableNodes, nodesAway, nil)
 }
 
 // Node is the node of that id, or nil.

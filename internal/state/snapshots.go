@@ -10,6 +10,7 @@ const (
 	snapshotsUnsettled = iota + 1
 	snapshotsVolume
 	snapshotsExpiring
+	snapshotsFailed
 )
 
 func snapshotsTable() *table[api.Snapshot] {
@@ -29,6 +30,12 @@ func snapshotsTable() *table[api.Snapshot] {
 			}
 			return appendKey(b, timePart(s.Expires()))
 		}),
+		shared(snapshotsFailed, func(b []byte, s *api.Snapshot) []byte {
+			if !NeverMade(s) {
+				return nil
+			}
+			return appendKey(b, timePart(s.ModifyTime))
+		}),
 	)
 }
 
@@ -40,6 +47,17 @@ func SnapshotSettled(s *api.Snapshot) bool {
 		return s.Status.Operation.Kind() == api.OperationDeleteSnapshot
 	}
 	return s.Status.Operation != "" || s.Status.State != api.SnapshotCreating
+}
+
+// NeverMade reports whether a snapshot has failed, and the plugin has nothing of
+// it: what is left is the reason.
+func NeverMade(s *api.Snapshot) bool {
+	return s.Desired == api.Present && s.Status.State == api.SnapshotFailed && s.Status.ExternalID == "" && s.Status.Operation == ""
+}
+
+// FailedSnapshots yields the snapshots that were never made, oldest first.
+func (v View) FailedSnapshots() iter.Seq[*api.Snapshot] {
+	return rows[api.Snapshot](v, tableSnapshots, snapshotsFailed, nil)
 }
 
 // Snapshot is the snapshot of that name, or nil.

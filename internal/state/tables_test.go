@@ -23,6 +23,11 @@ func TestNodesMatchAModel(t *testing.T) {
 		get:  func(v state.View, n *api.Node) *api.Node { return v.Node(n.ID) },
 		queries: map[string]query[api.Node]{
 			"Nodes": {func(v state.View, _ *api.Node) iter.Seq[*api.Node] { return v.Nodes() }, nil, id},
+			"AwayNodes": {
+				func(v state.View, _ *api.Node) iter.Seq[*api.Node] { return v.AwayNodes() },
+				func(row, _ *api.Node) bool { return row.Status.State == api.NodeDown },
+				func(n *api.Node) string { return stamp(n.ModifyTime) + id(n) },
+			},
 		},
 	})
 }
@@ -164,6 +169,14 @@ func TestSnapshotsMatchAModel(t *testing.T) {
 					}
 					return kind == "" && row.Status.State == api.SnapshotCreating
 				}, id,
+			},
+			"FailedSnapshots": {
+				func(v state.View, _ *api.Snapshot) iter.Seq[*api.Snapshot] { return v.FailedSnapshots() },
+				func(row, _ *api.Snapshot) bool {
+					made := row.Status.ExternalID != "" || row.Status.Operation != ""
+					return row.Desired == api.Present && row.Status.State == api.SnapshotFailed && !made
+				},
+				func(s *api.Snapshot) string { return stamp(s.ModifyTime) + id(s) },
 			},
 		},
 	})

@@ -1,6 +1,6 @@
 // Package collector removes what is history: operations and allocations that
-// ended, freed attachments, and jobs that were stopped, each some time after
-// its last change.
+// ended, freed attachments, jobs that were stopped, snapshots that were never
+// made, and nodes that are gone, each some time after its last change.
 //
 // It never removes what still holds anything. Invariant: what it collects has
 // not changed for the keep time, checked again when the command is applied.
@@ -19,13 +19,13 @@ import (
 
 // Keep says for how long history stays.
 type Keep struct {
-	Operations, Attachments, Allocations, Jobs time.Duration
+	Operations, Attachments, Allocations, Jobs, Snapshots, Nodes time.Duration
 }
 
-// DefaultKeep keeps a day.
+// DefaultKeep keeps a day, and nodes a week.
 func DefaultKeep() Keep {
 	const day = 24 * time.Hour
-	return Keep{Operations: day, Attachments: day, Allocations: day, Jobs: day}
+	return Keep{Operations: day, Attachments: day, Allocations: day, Jobs: day, Snapshots: day, Nodes: 7 * day}
 }
 
 // Controller collects. It has one key for each kind of history.
@@ -45,11 +45,13 @@ const (
 	Attachments controller.Key = "attachments"
 	Allocations controller.Key = "allocations"
 	Jobs        controller.Key = "jobs"
+	Snapshots   controller.Key = "snapshots"
+	Nodes       controller.Key = "nodes"
 )
 
 // Keys are all of them. What goes with something else comes after it.
 func Keys() []controller.Key {
-	return []controller.Key{Operations, Allocations, Attachments, Jobs}
+	return []controller.Key{Operations, Allocations, Attachments, Jobs, Snapshots, Nodes}
 }
 
 // Pending implements controller.Controller.
@@ -64,8 +66,14 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 		if some(v.FreedAttachments()) && !yield(Attachments) {
 			return
 		}
-		if some(v.StoppedJobs()) {
-			yield(Jobs)
+		if some(v.StoppedJobs()) && !yield(Jobs) {
+			return
+		}
+		if some(v.FailedSnapshots()) && !yield(Snapshots) {
+			return
+		}
+		if some(v.AwayNodes()) {
+			yield(Nodes)
 		}
 	}
 }
@@ -80,9 +88,20 @@ func some[T any](rows iter.Seq[T]) bool {
 // Reconcile implements controller.Controller. It waits for time only: what
 // ends later is due later.
 func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
-	v = v.Quiet()
-	var s sweep
-	var col command.Collect
+	s, col, err := c.history(v.Quiet(), now, k)
+	if err != nil {
+		return controller.Plan{}, err
+	}
+	p := controller.Plan{Wake: s.wake}
+	if s.taken > 0 {
+		col.Before = s.before
+		p.Add(&col)
+	}
+	return p, nil
+}
+
+// history is what of one kind is old enough to go.
+func (c Controller) history(v state.View, now time.Time, k controller.Key) (s sweep, col command.Collect, err error) {
 	switch k {
 	case Operations:
 		s = newSweep(now, c.keep.Operations)
@@ -117,15 +136,25 @@ func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (co
 			col.Jobs = append(col.Jobs, command.JobName{Namespace: j.Namespace, ID: j.ID})
 			return true
 		})
+	case Snapshots:
+		s = newSweep(now, c.keep.Snapshots)
+		each(&s, v.FailedSnapshots(), func(f *api.Snapshot) bool {
+			col.Snapshots = append(col.Snapshots, command.SnapshotName{Namespace: f.Namespace, ID: f.ID})
+			return true
+		})
+	case Nodes:
+		s = newSweep(now, c.keep.Nodes)
+		each(&s, v.AwayNodes(), func(n *api.Node) bool {
+			if !command.Gone(v, n) {
+				return false
+			}
+			col.Nodes = append(col.Nodes, n.ID)
+			return true
+		})
 	default:
-		return controller.Plan{}, fmt.Errorf("key %q is no kind of history", k)
+		return s, col, fmt.Errorf("key %q is no kind of history", k)
 	}
-	p := controller.Plan{Wake: s.wake}
-	if s.taken > 0 {
-		col.Before = s.before
-		p.Add(&col)
-	}
-	return p, nil
+	return s, col, nil
 }
 
 // over reports whether nothing of an ended allocation is needed any more: it
