@@ -123,7 +123,11 @@ func (p *pass) left() {
 	}
 	p.release(nil)
 	if len(p.plan.Commands) == 0 {
-		p.plan.Wait("volume "+string(p.vol.ID), fmt.Sprintf("is to be detached from node %s, which has it for nothing that the state knows", p.pub.NodeID), p.pub.ModifyTime, p.pub.Status.Lingers)
+		next := p.pub.Status.Lingers
+		if !next.After(p.now) {
+			next = time.Time{} // it has passed, and nothing is to be seen again because of it
+		}
+		p.plan.Wait("volume "+string(p.vol.ID), fmt.Sprintf("is to be detached from node %s, which has it for nothing that the state knows", p.pub.NodeID), p.pub.ModifyTime, next)
 	}
 }
 
