@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"strconv"
 	"maps"
 	"slices"
 	"strings"
@@ -264,8 +265,7 @@ func (v value) step(t hcl.Traverser) (value, bool) {
 	case hcl.TraverseAttr:
 		key = t.Name
 	case hcl.TraverseIndex:
-		var n int
-		if _, err := fmt.Sscan(indexText(t), &n); err == nil && v.kind == aList && n >= 0 && n < len(v.list) {
+		if n, err := strconv.Atoi(indexText(t)); err == nil && v.kind == aList && n >= 0 && n < len(v.list) {
 			return v.list[n], true
 		}
 		key = indexText(t)

@@ -94,6 +94,9 @@ func (f field[T]) warns(word, why, mend string) field[T] {
 	return f
 }
 
+// hasNoEffect says that true changes nothing here.
+func (f field[T]) hasNoEffect(why, mend string) field[T] { return f.warns("true", why, mend) }
+
 // foreign is a name of Nomad's that has no meaning here.
 type foreign struct {
 	names string // separated by spaces

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,8 +42,9 @@ var variableTable = &table[variable]{
 			}
 		}},
 		text("description", "What it is for.", func(*variable) *string { return new(string) }),
-		flag("sensitive", "Nothing: values of variables are never shown, and put into what is read from the file as they are.", func(*variable) *bool { return new(bool) }),
-		flag("nullable", "Nothing: there is no value null.", func(*variable) *bool { return new(bool) }),
+		flag("sensitive", "Nothing, with a warning: the value is put into what is read from the file, and is stored and shown with it. Secrets go into a volume's secrets, or a template.",
+			func(*variable) *bool { return new(bool) }).hasNoEffect("nothing hides the value", "put it into a volume's secrets, or a template, and remove this"),
+		flag("nullable", "Nothing, with a warning: there is no value null.", func(*variable) *bool { return new(bool) }).hasNoEffect("there is no value null", "remove it"),
 	},
 	foreign: []foreign{
 		{names: "validation", why: "nothing is calculated when a file is read"},
@@ -145,12 +147,12 @@ func (v *variable) take(got value) (message, mend string) {
 
 // converted is the value as one of another kind, where no information is lost.
 func converted(v value, want kind) (value, bool) {
-	_, err := strconv.ParseFloat(v.text, 64)
+	n, err := strconv.ParseFloat(v.text, 64)
 	switch {
 	case want == unreadable || v.kind == want:
 		return v, v.kind != unreadable
 	case want == aString && (v.kind == aNumber || v.kind == aBoolean),
-		want == aNumber && v.kind == aString && err == nil,
+		want == aNumber && v.kind == aString && err == nil && !math.IsNaN(n) && !math.IsInf(n, 0),
 		want == aBoolean && v.kind == aString && (v.text == "true" || v.text == "false"):
 		v.kind = want
 		return v, true
