@@ -2,6 +2,7 @@ package command
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -225,6 +226,7 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 	}
 	next := *a
 	next.Status = f.Status
+	next.Status.Events = boundEvents(f.Status.Events)
 	if f.Status.State == api.AllocPending {
 		next.Status.State = a.Status.State
 	}
@@ -239,6 +241,26 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 		beginRelease(tx, a.ID)
 		unsettleJob(tx, a.Namespace, a.JobID)
 	}
+}
+
+// maxEventMessage is how many bytes of what a driver says are kept.
+const maxEventMessage = 1 << 10
+
+// boundEvents are the last events of an allocation's tasks. An agent says no
+// more; an agent that does fills no server.
+func boundEvents(events []api.TaskEvent) []api.TaskEvent {
+	events = events[max(0, len(events)-api.MaxTaskEvents):]
+	cloned := false
+	for i, e := range events {
+		if len(e.Message) <= maxEventMessage {
+			continue
+		}
+		if !cloned {
+			events, cloned = slices.Clone(events), true
+		}
+		events[i].Message = strings.ToValidUTF8(e.Message[:maxEventMessage], "")
+	}
+	return events
 }
 
 // startedAgain reports whether a task has been started since the last report.
