@@ -246,11 +246,40 @@ func HostServes(v state.View, node api.NodeID, plugin api.PluginID) bool {
 	return false
 }
 
-// StaysDrained reports whether an allocation stays on a node that is drained.
+// StaysDrained reports whether an allocation stays on a node that is drained: of
+// a system job where those stay, or serving a volume that one of those has.
 func StaysDrained(v state.View, node *api.Node, a *api.Allocation) bool {
 	if node.Spec.Drain == nil || !node.Spec.Drain.IgnoreSystem {
 		return false
 	}
+	if everywhere(v, a) {
+		return true
+	}
+	for i := range v.NodeInstances(node.ID) {
+		if i.AllocID == a.ID && i.ServesNode() && !HostServes(v, node.ID, i.PluginID) && usedByStaying(v, node, i.PluginID) {
+			return true
+		}
+	}
+	return false
+}
+
+// usedByStaying reports whether what stays on a node has a plugin's volume.
+func usedByStaying(v state.View, node *api.Node, plugin api.PluginID) bool {
+	for a := range v.NodeAllocations(node.ID) {
+		if a.Terminal() || !everywhere(v, a) {
+			continue
+		}
+		for at := range v.AllocAttachments(a.ID) {
+			if at.PluginID == plugin && at.Holds() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// everywhere reports whether an allocation is of a job that runs on every node.
+func everywhere(v state.View, a *api.Allocation) bool {
 	job := v.Job(a.Namespace, a.JobID)
 	return job != nil && job.UID == a.JobUID && job.Desired == api.Present && job.Spec.Type.Everywhere()
 }
