@@ -2,9 +2,9 @@ package spec
 
 import (
 	"fmt"
-	"strconv"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
