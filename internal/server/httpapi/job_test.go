@@ -49,6 +49,9 @@ func TestJobState(t *testing.T) {
 		"Stopping":             {"service", "absent", false, 2, alloc(c0, "running", stop) + alloc(c1, "complete", stop), api.JobStopping},
 		"StoppingNotTold":      {"service", "absent", false, 2, alloc(c0, "running", ""), api.JobStopping},
 		"Stopped":              {"service", "absent", true, 2, alloc(c0, "complete", stop+replaced) + alloc(c1, "failed", stop+replaced), api.JobStopped},
+		"SystemLeftANode":      {"system", "present", true, 1, alloc(c0, "complete", stop) + alloc(c1, "running", ""), api.JobRunning},
+		"SystemStartsOnANode":  {"system", "present", true, 1, alloc(c0, "pending", "") + alloc(c1, "running", ""), api.JobPending},
+		"SysbatchDone":         {"sysbatch", "present", true, 1, alloc(c0, "complete", "") + alloc(c1, "complete", ""), api.JobComplete},
 		"StoppedBeforeItRan":   {"service", "absent", false, 2, "", api.JobStopped},
 		"BatchStopped":         {"batch", "absent", true, 1, alloc(c0, "failed", stop+replaced), api.JobStopped},
 	} {

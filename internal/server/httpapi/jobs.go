@@ -60,6 +60,9 @@ func jobState(job *api.Job, live []*api.Allocation) api.JobState {
 	active := len(live) - ended - failed
 	if job.Spec.Type.Everywhere() {
 		wanted = len(live) // settled, it is on all nodes that it can be on
+		if !job.Spec.Type.Ends() {
+			wanted = active // what has ended has left a node that gets nothing
+		}
 	}
 	switch {
 	case job.Desired == api.Absent && active > 0:
