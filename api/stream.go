@@ -18,6 +18,9 @@ const (
 	// StreamFigures carries what the tasks of an allocation use: AllocFigures, as
 	// JSON.
 	StreamFigures StreamKind = "figures"
+	// StreamExec carries a command that a person runs where a task runs. It goes
+	// both ways: what the command reads is the answer to the agent's request.
+	StreamExec StreamKind = "exec"
 )
 
 // StreamOffer is a stream that a server wants from an agent. The agent takes it
@@ -30,6 +33,8 @@ type StreamOffer struct {
 	Question *Question   `json:"question,omitempty"`
 	// Figures is the allocation that StreamFigures is about.
 	Figures AllocID `json:"figures,omitempty"`
+	// Exec is set for StreamExec.
+	Exec *ExecOffer `json:"exec,omitempty"`
 }
 
 // StreamPing is how often an agent says on a stream that it is there.

@@ -68,13 +68,13 @@ func (a *Agent) Report(ctx context.Context, rep api.Report) (api.Reported, error
 }
 
 // Stream sends a stream that a server wants, until body ends, or the server has
-// enough.
-func (a *Agent) Stream(ctx context.Context, session string, epoch uint64, id api.StreamID, body io.Reader) error {
+// enough: what is read from both. What the server says meanwhile is written to it.
+func (a *Agent) Stream(ctx context.Context, session string, epoch uint64, id api.StreamID, both io.ReadWriter) error {
 	header := http.Header{}
 	header.Set(api.HeaderSession, session)
 	header.Set(api.HeaderEpoch, strconv.FormatUint(epoch, 10))
 	_, err := a.client.do(ctx, call{
-		method: http.MethodPost, path: []string{"agent", "stream", string(id)}, header: header, stream: body,
+		method: http.MethodPost, path: []string{"agent", "stream", string(id)}, header: header, stream: both, copyTo: both,
 	})
 	return err
 }

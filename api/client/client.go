@@ -1,6 +1,6 @@
 // Package client is the Go client of Berth's HTTP API, used by the command
 // line, by agents, by tests and by other people's programs. It imports the
-// standard library and package api only.
+// standard library, package api and the frames of streams only.
 //
 // It never retries by itself, but for what a Client is told to. Invariants:
 // every error that the server answers is an *api.Error, and one of the

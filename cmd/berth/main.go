@@ -31,6 +31,7 @@ func run() int {
 	return cli.Main(ctx, cli.Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Getenv: os.Getenv, Version: v, Columns: columns(os.Stdout), LiveColumns: columns(os.Stderr),
+		Terminal: terminalOf(os.Stdin), Signals: signals,
 		Commands: own, PluginCommands: plugins,
 	})
 }

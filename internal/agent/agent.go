@@ -97,6 +97,7 @@ type Agent struct {
 	plugins     *hook.Plugins
 	restored    []localdb.Allocation // may run plugins
 	streams     *stream.Carrier
+	visits      chan struct{} // has one for each command that people run in tasks
 	link        *assignment.Link
 }
 
@@ -216,6 +217,8 @@ func (a *Agent) wire() (err error) {
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
 		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
+	a.visits = make(chan struct{}, maxVisits)
+	a.streams.Both(api.StreamExec, a.exec)
 	a.link = assignment.New(assignment.Config{
 		Node: a.node, BootID: cfg.BootID, Version: cfg.Version, Drivers: a.drivers.now, Profile: func() api.Profile { return *a.profile.Load() },
 		Consumer: a.allocations, Streams: a.streams, Lease: cfg.Lease,

@@ -21,6 +21,7 @@ func (a *app) allocCommand() *cobra.Command {
 		&cobra.Command{Use: "status ID", Short: "Show an allocation, its tasks and volumes, and what it waits for", Args: cobra.ExactArgs(1), RunE: a.showAlloc},
 		a.explainCommand("alloc", "an allocation", a.explainAlloc),
 		a.logsCommand(),
+		a.execCommand(),
 		&cobra.Command{
 			Use: "stats ID", Short: "Show what an allocation's tasks use of processors and memory", Args: cobra.ExactArgs(1), RunE: a.allocStats,
 			Long: "Asks the allocation's node, which watches the tasks for half a second. 100 % is one processor. Memory is what a task\n" +

@@ -46,6 +46,11 @@ type Env struct {
 	// Columns is how wide the terminal is that Stdout is, and LiveColumns the
 	// one that Stderr is; 0 or nil if it is none. Terminals change their size.
 	Columns, LiveColumns func() int
+	// Terminal is the one that Stdin is, nil where it is none.
+	Terminal Terminal
+	// Signals are those that this program gets, until stop is called; nil where
+	// nothing is known of them.
+	Signals func() (signals <-chan string, stop func())
 	// Commands are those that main brings, and PluginCommands those that it
 	// brings below berth plugin.
 	Commands, PluginCommands []*cobra.Command
@@ -83,6 +88,9 @@ func Main(ctx context.Context, env Env) int {
 	}
 	if errors.Is(err, errChanges) {
 		return ExitChanges
+	}
+	if ended, is := errors.AsType[exitError](err); is {
+		return ended.status
 	}
 	a.printError(err)
 	return exitStatus(err)

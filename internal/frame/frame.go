@@ -1,5 +1,5 @@
-// Package frame is how a stream between an agent and a server is cut into
-// frames: a byte of kind, four bytes of length, and that much payload.
+// Package frame is how a stream between an agent and a server, or between a
+// person's program and a server, is cut into frames: a byte of kind, four bytes of length, and that much payload.
 //
 // It never interprets a payload. Invariant: no frame is larger than Max, so
 // that either side reads with a fixed amount of memory.
@@ -26,7 +26,23 @@ const (
 	Data
 	// End is the last frame: an api.Error as JSON, or nothing if all went well.
 	End
+	// Input is what a command is given to read, and InputEnd its end.
+	Input
+	InputEnd
+	// Taken says that a command has been given so much of its input: four bytes.
+	Taken
+	// Resize and Signal are for a command that runs: JSON, and a name.
+	Resize
+	Signal
+	// Errors is what a command writes to its standard error.
+	Errors
+	// Exit says how a command ended: JSON.
+	Exit
 )
+
+// Window is how much of Input may be on its way that was not Taken yet, in
+// bytes. A receiver that keeps so much room never holds up what comes behind.
+const Window = 256 << 10
 
 // Max is the largest payload, in bytes.
 const Max = 64 << 10

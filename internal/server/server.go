@@ -207,6 +207,7 @@ func (s *Server) serve(ctx context.Context) error {
 		err = errors.Join(err, srv.Close())
 		s.log.Warn("http requests were cut", "error", err)
 	}
+	s.handler.Wait()
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve http: %w", err)
 	}

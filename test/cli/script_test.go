@@ -56,6 +56,12 @@ func TestScripts(t *testing.T) {
 			"misuse": func(ts *testscript.TestScript, _ bool, args []string) { expect(ts, cli.ExitUsage, args) },
 			// changes runs a plan that exits with the status for changes.
 			"changes": func(ts *testscript.TestScript, _ bool, args []string) { expect(ts, cli.ExitChanges, args) },
+			// ends runs a command that ends with a status of its own.
+			"ends": func(ts *testscript.TestScript, _ bool, args []string) {
+				want, err := strconv.Atoi(args[0])
+				ts.Check(err)
+				expect(ts, want, args[1:])
+			},
 			"until":   until,
 			"alloc":   alloc,
 			"json":    isJSON,

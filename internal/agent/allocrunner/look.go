@@ -38,6 +38,9 @@ func (r *Runner) Needs(id api.PluginID) bool {
 // Retry has what failed tried again now.
 func (r *Runner) Retry() { r.nudge() }
 
+// Note says something of a task to people, beside what its start is about.
+func (r *Runner) Note(task, message string) { r.step.Say(task, message) }
+
 // Phase is where the allocation is between up and down.
 func (r *Runner) Phase() localdb.Phase { return cmp.Or(r.phase(), localdb.PhaseUp) }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
+	"github.com/berth-dev/berth/internal/agent/driver/visit"
 )
 
 // Driver runs tasks of one kind. Calls for different tasks may be made at once;
@@ -132,6 +133,19 @@ type Measurer interface {
 	// Usage measures a task that runs.
 	Usage(ctx context.Context, id string) (Usage, error)
 }
+
+// Host is a driver that can run another command where a task runs.
+type Host interface {
+	Driver
+	// Visit runs a command in a task that runs, and carries it on the visitor's
+	// connection. It returns when the command has ended, with all of its session;
+	// that is also when the visitor goes, or ctx ends. It closes the connection.
+	// The error is an api.CodeConflict if the task does not run.
+	Visit(ctx context.Context, id string, req *api.ExecRequest, visitor VisitConn) error
+}
+
+// VisitConn is a visitor's connection.
+type VisitConn = visit.Conn
 
 // Keeper is a driver that has something to do between calls. Its Run runs until
 // ctx ends; known tells whether the agent has an allocation. It fingerprints the
@@ -301,6 +315,11 @@ func (s supervised) Signal(ctx context.Context, id, signal string) error {
 		return fmt.Errorf("signal task %s: %w", id, err)
 	}
 	return s.tasks.Signal(ctx, id, sig)
+}
+
+// Visit implements Host.
+func (s supervised) Visit(ctx context.Context, id string, req *api.ExecRequest, visitor VisitConn) error {
+	return s.tasks.Visit(ctx, id, req, visitor)
 }
 
 // Usage implements Measurer.

@@ -35,6 +35,8 @@ type Runner interface {
 	Again()
 	// Retry has what failed tried again now.
 	Retry()
+	// Note has something reported of a task, for people.
+	Note(task, message string)
 	// Running are the tasks that run, with how often each was started again.
 	Running() map[*api.Task]int
 	// Phase is where it is between up and down, as its record has it.

@@ -22,14 +22,25 @@ import (
 )
 
 // Servers is the API as streams use it. It returns when the servers have read
-// the body, or want no more of it.
+// the body, which is what is read from both, or want no more of it. What they
+// say meanwhile is written to it.
 type Servers interface {
-	Stream(ctx context.Context, session string, epoch uint64, id api.StreamID, body io.Reader) error
+	Stream(ctx context.Context, session string, epoch uint64, id api.StreamID, both io.ReadWriter) error
+}
+
+// both is the two directions of a stream.
+type both struct {
+	io.ReadCloser
+	io.Writer
 }
 
 // Handler serves one stream. What it answers becomes the stream's end. ctx ends
 // when nobody reads any more.
 type Handler func(ctx context.Context, offer api.StreamOffer, out *frame.Writer) error
+
+// Exchange serves a stream that goes both ways, as a Handler does. in is closed
+// when it returns.
+type Exchange func(ctx context.Context, offer api.StreamOffer, in *io.PipeReader, out *frame.Writer) error
 
 const (
 	// maxStreams bounds what this node serves, whatever servers want.
@@ -42,7 +53,9 @@ const (
 type Carrier struct {
 	servers  Servers
 	handlers map[api.StreamKind]Handler
-	log      *slog.Logger
+	// exchanges are for streams that go both ways.
+	exchanges map[api.StreamKind]Exchange
+	log       *slog.Logger
 
 	offers chan offered
 	mu     sync.Mutex // guards serving
@@ -60,8 +73,11 @@ type offered struct {
 
 // New returns a carrier. It starts nothing.
 func New(servers Servers, handlers map[api.StreamKind]Handler, log *slog.Logger) *Carrier {
-	return &Carrier{servers: servers, handlers: handlers, log: log, offers: make(chan offered, maxStreams), serving: map[api.StreamID]bool{}}
+	return &Carrier{servers: servers, handlers: handlers, exchanges: map[api.StreamKind]Exchange{}, log: log, offers: make(chan offered, maxStreams), serving: map[api.StreamID]bool{}}
 }
+
+// Both has streams of a kind served that go both ways. It is called before Run.
+func (c *Carrier) Both(kind api.StreamKind, x Exchange) { c.exchanges[kind] = x }
 
 // Offer takes what servers want in a session, until over is closed. It never
 // waits: what is too much is offered again.
@@ -129,10 +145,16 @@ func (c *Carrier) serve(ctx context.Context, o offered) {
 	defer hangUp()
 	body, pipe := io.Pipe()
 	out := frame.NewWriter(pipe)
+	in, said := io.Pipe()
+	directions := both{body, io.Discard}
+	if c.exchanges[o.Kind] != nil {
+		directions.Writer = said
+	}
 	gone := make(chan struct{})
 	var around sync.WaitGroup
 	around.Go(func() {
-		err := c.servers.Stream(dialing, o.session, o.epoch, o.ID, body)
+		err := c.servers.Stream(dialing, o.session, o.epoch, o.ID, directions)
+		_ = said.CloseWithError(errGone) // nor does this
 		_ = body.CloseWithError(errGone) // never fails
 		c.log.Debug("stream ended", "stream", o.Kind, "error", err)
 		cancel()
@@ -159,13 +181,17 @@ func (c *Carrier) serve(ctx context.Context, o offered) {
 			}
 		}
 	})
-	err := c.handle(ctx, o.StreamOffer, out)
+	err := c.handle(ctx, o.StreamOffer, in, out)
+	_ = in.CloseWithError(errGone)         // nobody listens to what is said any more
 	_ = out.Put(frame.End, last(ctx, err)) // the reader is gone: nobody is left to tell
 	_ = pipe.Close()                       // never fails
 	around.Wait()
 }
 
-func (c *Carrier) handle(ctx context.Context, offer api.StreamOffer, out *frame.Writer) error {
+func (c *Carrier) handle(ctx context.Context, offer api.StreamOffer, in *io.PipeReader, out *frame.Writer) error {
+	if x := c.exchanges[offer.Kind]; x != nil {
+		return x(ctx, offer, in, out)
+	}
 	h := c.handlers[offer.Kind]
 	if h == nil {
 		return api.Errorf(api.CodeInvalid, "this agent knows no streams of %s: upgrade it", offer.Kind)

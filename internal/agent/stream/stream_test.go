@@ -31,7 +31,7 @@ type servers struct {
 	ended int
 }
 
-func (s *servers) Stream(ctx context.Context, session string, _ uint64, id api.StreamID, body io.Reader) error {
+func (s *servers) Stream(ctx context.Context, session string, _ uint64, id api.StreamID, body io.ReadWriter) error {
 	s.mu.Lock()
 	s.dials = append(s.dials, session+"/"+string(id))
 	s.mu.Unlock()
@@ -123,7 +123,7 @@ func TestEnds(t *testing.T) {
 		"Done":        {api.StreamLogs, nil, "end "},
 		"Refused":     {api.StreamLogs, api.Errorf(api.CodeNotFound, "no such task"), encoded(api.Errorf(api.CodeNotFound, "no such task"))},
 		"Failed":      {api.StreamLogs, errors.New("the disk has a hole"), encoded(api.Errorf(api.CodeInternal, "the agent cannot go on: the disk has a hole"))},
-		"UnknownKind": {"exec", nil, encoded(api.Errorf(api.CodeInvalid, "this agent knows no streams of exec: upgrade it"))},
+		"UnknownKind": {"video", nil, encoded(api.Errorf(api.CodeInvalid, "this agent knows no streams of video: upgrade it"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

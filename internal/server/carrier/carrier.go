@@ -177,6 +177,11 @@ func (b *Broker) look(id api.NodeID) (connected bool, changed <-chan struct{}) {
 type Conn interface {
 	io.Reader
 	SetReadDeadline(t time.Time) error
+	// Answer begins the answer to the request, while that goes on. It is for
+	// streams that go both ways.
+	Answer() (io.Writer, error)
+	// SetWriteDeadline is the answer's.
+	SetWriteDeadline(t time.Time) error
 }
 
 // Accept hands an agent's request to whoever wanted that stream, and returns
@@ -303,6 +308,16 @@ func (s *Stream) broken(err error) error {
 	return api.Errorf(api.CodeUnavailable, "the agent of node %s went away in the middle of the stream", s.node)
 }
 
+// Talk begins what is said to the agent, on a stream that goes both ways. Nobody
+// may write any more when the stream is closed.
+func (s *Stream) Talk() (*frame.Writer, error) {
+	to, err := s.conn.Answer()
+	if err != nil {
+		return nil, api.Errorf(api.CodeUnavailable, "the agent of node %s cannot be talked to: %v", s.node, err)
+	}
+	return frame.NewWriter(to), nil
+}
+
 // extend gives the agent more time.
 func (s *Stream) extend() error {
 	s.mu.Lock()
@@ -313,13 +328,14 @@ func (s *Stream) extend() error {
 	return s.conn.SetReadDeadline(time.Now().Add(silence))
 }
 
-// Interrupt ends Next, now and for good.
+// Interrupt ends Next, now and for good, and what is being said to the agent.
 func (s *Stream) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.over {
 		s.interrupted = true
 		s.deadline(time.Unix(1, 0))
+		_ = s.conn.SetWriteDeadline(time.Unix(1, 0)) // as below
 	}
 }
 

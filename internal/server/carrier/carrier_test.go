@@ -47,7 +47,7 @@ func dial(t *testing.T, b *carrier.Broker, node api.NodeID) (net.Conn, <-chan er
 	near, far := net.Pipe()
 	t.Cleanup(func() { _ = near.Close() })
 	accepted := make(chan error, 1)
-	go func() { accepted <- b.Accept(node, due[0].ID, far) }()
+	go func() { accepted <- b.Accept(node, due[0].ID, oneWay{far}) }()
 	return near, accepted
 }
 
@@ -313,3 +313,8 @@ func TestReaderGoes(t *testing.T) {
 		}
 	})
 }
+
+// oneWay is an agent that nobody answers.
+type oneWay struct{ net.Conn }
+
+func (oneWay) Answer() (io.Writer, error) { return io.Discard, nil }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -97,7 +98,13 @@ type Handler struct {
 	metrics http.Handler
 	// described is the description of the API.
 	described json.RawMessage
+	// meetings are the connections that are nobody's answer any more.
+	meetings sync.WaitGroup
 }
+
+// Wait returns when what goes on beside answers has ended. It is for after the
+// HTTP server was shut down, which waits for no such thing.
+func (h *Handler) Wait() { h.meetings.Wait() }
 
 // New returns a handler. It starts nothing.
 func New(cfg Config, out *slog.Logger) (*Handler, error) {

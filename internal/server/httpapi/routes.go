@@ -94,6 +94,8 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.figures, answer: api.AllocFigures{}},
 		{pattern: "GET /v1/allocation/{id}/logs/{task}", name: "Logs", doc: "Read what a task wrote: a stream that ends with the task if it is followed. The trailer " + api.TrailerError + " says why it broke off.",
 			handle: h.logs, query: []string{"type", "offset", "tail", "follow"}, media: text},
+		{pattern: "POST /v1/allocation/{id}/exec/{task}", name: "Exec", doc: "Run a command where a task runs. The connection is upgraded to " + api.UpgradeFrames + ", and ends with the command.",
+			handle: h.exec, body: api.ExecRequest{}, media: octets},
 		{pattern: "POST /v1/allocation/{id}/restart", name: "RestartAllocation", doc: "Start tasks of an allocation again, on the same node, with its volumes.",
 			handle: h.restartAllocation, body: api.RestartRequest{}, answer: api.Allocation{}},
 		{pattern: "GET /v1/services", name: "Services", doc: "List the services that jobs offer, each with where it is found.",

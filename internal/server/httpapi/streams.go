@@ -32,17 +32,53 @@ func (h *Handler) stream(r *request) (any, error) {
 	if err := command.CheckSession(h.Log.View(), node, r.Header.Get(api.HeaderSession), epoch); err != nil {
 		return nil, err
 	}
-	return nil, h.Streams.Accept(node, api.StreamID(r.PathValue("id")), agentConn{r.Body, http.NewResponseController(r.w)})
+	return nil, h.Streams.Accept(node, api.StreamID(r.PathValue("id")), agentConn{r.Body, http.NewResponseController(r.w), r})
 }
 
-// agentConn is the body of an agent's request.
+// agentConn is an agent's request.
 type agentConn struct {
 	io.Reader
-	conn *http.ResponseController
+	conn    *http.ResponseController
+	request *request
 }
 
 // SetReadDeadline implements carrier.Conn.
 func (c agentConn) SetReadDeadline(t time.Time) error { return c.conn.SetReadDeadline(t) }
+
+// SetWriteDeadline implements carrier.Conn.
+func (c agentConn) SetWriteDeadline(t time.Time) error { return c.conn.SetWriteDeadline(t) }
+
+// Answer implements carrier.Conn.
+func (c agentConn) Answer() (io.Writer, error) { return c.request.both() }
+
+// both begins an answer of frames while the request goes on.
+func (r *request) both() (io.Writer, error) {
+	conn := http.NewResponseController(r.w)
+	r.streamed, r.begun = true, true
+	if err := conn.EnableFullDuplex(); err != nil { // without it, the request would be read to its end first
+		return nil, err
+	}
+	header := r.w.Header()
+	header.Set("Content-Type", octets)
+	header.Set("X-Content-Type-Options", "nosniff")
+	r.w.WriteHeader(http.StatusOK)
+	return flushed{r.w, conn}, conn.Flush()
+}
+
+// flushed sends what is written at once.
+type flushed struct {
+	io.Writer
+	conn *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (f flushed) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if err == nil {
+		err = f.conn.Flush()
+	}
+	return n, err
+}
 
 // logs streams the log of a task from its node.
 func (h *Handler) logs(r *request) (any, error) {

@@ -36,13 +36,19 @@ func (a *agent) carry(serve func(o api.StreamOffer, out *frame.Writer)) <-chan e
 				serve(work.Streams[0], frame.NewWriter(pipe))
 				_ = pipe.Close()
 			}()
-			err = a.Stream(context.Background(), a.session, a.epoch, work.Streams[0].ID, body)
+			err = a.Stream(context.Background(), a.session, a.epoch, work.Streams[0].ID, directions{body, io.Discard})
 			_ = body.Close() // nobody reads any more
 			done <- err
 			return
 		}
 	}()
 	return done
+}
+
+// directions are the two of a stream.
+type directions struct {
+	io.ReadCloser
+	io.Writer
 }
 
 // say puts frames until one of them is not taken.

@@ -71,6 +71,7 @@ type Driver struct {
 	client atomic.Pointer[client.Client]
 	pulls  pulls
 	copies copies
+	visits visits
 
 	mu sync.Mutex // guards below
 	// deadlines are those of the containers that are being stopped.
@@ -89,6 +90,7 @@ type Driver struct {
 var (
 	_ driver.Driver = (*Driver)(nil)
 	_ driver.Keeper = (*Driver)(nil)
+	_ driver.Host   = (*Driver)(nil)
 )
 
 // New makes the driver. It does not mean that there is an engine: see
@@ -110,7 +112,7 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: cfg, log: log.With("driver", Name),
-		deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
+		visits: visits{going: map[string]bool{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
 	d.copies.init()
 	if err := d.renew(nil); err != nil {

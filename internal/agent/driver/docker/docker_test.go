@@ -170,6 +170,7 @@ func TestEngine(t *testing.T) {
 		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
 		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
 		"Reboot": testReboot, "Usage": testUsage, "Copied": testCopied, "LogCutShort": testLogCutShort, "RemovedByHand": testRemovedByHand,
+		"Visit": testVisit,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -79,6 +79,7 @@ func (d *Driver) copyAll(ctx context.Context, running *sync.WaitGroup) {
 
 // tidyOnce tidies, and answers when to do so again.
 func (d *Driver) tidyOnce(ctx context.Context, known func(api.AllocID) bool) (next time.Time) {
+	d.endStrays(ctx)
 	if err := d.tidy(ctx, known); err != nil && ctx.Err() == nil {
 		d.log.Warn("containers cannot be compared with allocations", "error", err)
 		return time.Now().Add(tidyFailed)

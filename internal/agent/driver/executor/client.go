@@ -85,6 +85,41 @@ func (c client) do(ctx context.Context, method, target string, body any) error {
 	return &refusal
 }
 
+// visit runs a command in the task, and answers the connection that it is carried
+// on.
+func (c client) visit(ctx context.Context, req *api.ExecRequest) (io.ReadWriteCloser, error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor/visit", bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	r.Header.Set("Connection", "Upgrade")
+	r.Header.Set("Upgrade", api.UpgradeFrames)
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		return conn, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, api.Errorf(api.CodeConflict, "the task was started by an older berth, which runs no commands in it: restart it first")
+	}
+	b, err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return nil, fmt.Errorf("ask supervisor: %w", err)
+	}
+	refusal := &api.Error{}
+	if err := json.Unmarshal(b, refusal); err != nil {
+		return nil, fmt.Errorf("ask supervisor: it answers %s", resp.Status)
+	}
+	return nil, refusal
+}
+
 // unreachable reports whether nobody listens, or whoever did is gone.
 func unreachable(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) ||

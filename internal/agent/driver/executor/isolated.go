@@ -23,8 +23,9 @@ import (
 // libcontainer. Process 1 of its pid namespace is that of package first, which
 // runs the command; the kernel kills everything in there with it.
 type isolated struct {
-	process *libcontainer.Process
-	reports *json.Decoder
+	container *libcontainer.Container
+	process   *libcontainer.Process
+	reports   *json.Decoder
 }
 
 // startIsolated prepares the task, reports its first process to record, and
@@ -51,7 +52,7 @@ func startIsolated(spec Spec, dir runDir, output *output, record func(pid int) e
 	if user == nil {
 		user = &User{}
 	}
-	t := &isolated{reports: json.NewDecoder(reports), process: &libcontainer.Process{
+	t := &isolated{container: container, reports: json.NewDecoder(reports), process: &libcontainer.Process{
 		Args: []string{"/proc/self/exe", first.Arg}, Cwd: spec.Cwd,
 		UID: user.UID, GID: user.GID, AdditionalGroups: user.Groups,
 		Stdout: output.stdout.writer, Stderr: output.stderr.writer,

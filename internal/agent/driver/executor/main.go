@@ -26,6 +26,9 @@ func init() {
 		// os.Exit would let a race detector linger for a second.
 		syscall.Exit(Main(os.Args[2]))
 	}
+	if len(os.Args) == 2 && os.Args[1] == enterArg {
+		syscall.Exit(enter())
+	}
 }
 
 // Main is the whole life of a supervisor, and what the hidden sub-command

@@ -25,12 +25,14 @@ type order struct {
 //	GET  /wait?for=started|ended  the same, when that has happened
 //	POST /signal {signal}         signal the task's first process
 //	POST /stop {signal, timeout}  signal, then SIGKILL; answers when it has ended
+//	POST /visit {api.ExecRequest} run another command in the task, on this connection
 func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", s.answerStatus)
 	mux.HandleFunc("GET /wait", s.serveWait)
 	mux.HandleFunc("POST /signal", s.serveOrder)
 	mux.HandleFunc("POST /stop", s.serveOrder)
+	mux.HandleFunc("POST /visit", s.serveVisit)
 	return mux
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
 	"github.com/berth-dev/berth/internal/agent/driver/process"
 )
@@ -31,6 +32,7 @@ type supervisor struct {
 	started, ended chan struct{}
 	// exited is closed when the task's first process has exited.
 	exited chan struct{}
+	visits visits
 }
 
 // task is the first process of a started task.
@@ -39,6 +41,8 @@ type task interface {
 	signal(sig syscall.Signal) error
 	// wait tells how the process ended.
 	wait() (ending, error)
+	// enter starts a command beside it, for a visitor.
+	enter(ctx context.Context, spec Spec, req *api.ExecRequest) (*entered, error)
 }
 
 // ending is how a process ended.
@@ -84,12 +88,17 @@ func (s *supervisor) supervise() error {
 	if err != nil {
 		return s.fail(err)
 	}
+	s.visits.host(t)
 	close(s.started)
 	escalated := make(chan bool, 1)
 	go func() { escalated <- s.obey(t) }()
 	end, err := t.wait()
 	close(s.exited)
 	reason := s.reason(end, <-escalated)
+	s.visits.end()
+	err = errors.Join(err, s.killAll())
+	s.visits.going.Wait()
+	// A visitor's command may have been on its way into the group meanwhile.
 	if err := errors.Join(err, s.killAll()); err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
 	"github.com/berth-dev/berth/internal/agent/driver/process"
+	"github.com/berth-dev/berth/internal/agent/driver/visit"
+	"github.com/berth-dev/berth/internal/frame"
 )
 
 // Config says where supervisors live.
@@ -202,6 +204,24 @@ func (t *Tasks) Signal(ctx context.Context, id string, sig syscall.Signal) error
 		return fmt.Errorf("signal task %s: %w", id, err)
 	}
 	return nil
+}
+
+// Visit runs a command in a task that runs, and carries it on the visitor's
+// connection until either has ended.
+func (t *Tasks) Visit(ctx context.Context, id string, req *api.ExecRequest, visitor visit.Conn) error {
+	conn, err := newClient(t.dir(id)).visit(ctx, req)
+	if err != nil {
+		visitor.Close()
+	}
+	if err != nil && unreachable(err) {
+		return api.Errorf(api.CodeConflict, "task %s does not run", id)
+	}
+	if err != nil {
+		return err
+	}
+	hangUp := sync.OnceFunc(func() { _ = conn.Close() }) // that ends the command
+	defer context.AfterFunc(ctx, hangUp)()
+	return visit.Relay(visitor, visit.Conn{In: frame.NewReader(conn), Out: frame.NewWriter(conn), Close: hangUp})
 }
 
 // settle tells the status of a task without a supervisor. The caller holds the

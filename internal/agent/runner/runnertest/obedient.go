@@ -113,6 +113,7 @@ func (o *obedient) Phase() localdb.Phase {
 	return cmp.Or(record.Phase, localdb.PhaseUp)
 }
 
+func (*obedient) Note(string, string)        {}
 func (*obedient) Running() map[*api.Task]int { return nil }
 func (*obedient) Attached() []api.LeftVolume { return nil }
 func (*obedient) Serves() []api.PluginID     { return nil }

@@ -1,0 +1,391 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/driver/process"
+	"github.com/berth-dev/berth/internal/agent/driver/visit"
+)
+
+// markVisit is in the environment of what people run in containers. The engine
+// ends no command that it has started, so its processes are found by it.
+const markVisit = "BERTH_VISIT="
+
+// noDetach is what nobody types. The engine lets go of a terminal at a sequence
+// of keys, and holds the first of them back: for its own, each Ctrl-P.
+const noDetach = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_"
+
+// visits are the commands that people run in containers, by their marks.
+type visits struct {
+	mu    sync.Mutex // guards below
+	going map[string]bool
+}
+
+// Visit implements driver.Host.
+func (d *Driver) Visit(ctx context.Context, id string, req *api.ExecRequest, visitor driver.VisitConn) error {
+	v, err := d.enter(ctx, id, req)
+	if err != nil {
+		visitor.Close()
+		return err
+	}
+	defer v.close()
+	err = visit.Serve(ctx, visitor, v.command())
+	if c, found := d.find(context.WithoutCancel(ctx), id); found == nil && (c == nil || !c.lives()) {
+		return api.Errorf(api.CodeConflict, "the task has ended")
+	}
+	return err
+}
+
+// visited is a command that runs in a container.
+type visited struct {
+	*Driver
+	req    *api.ExecRequest
+	exec   string // the engine's name of it
+	mark   string
+	record string // the file that remembers it
+	conn   client.ExecAttachResult
+	out    *io.PipeReader
+	errs   *io.PipeReader
+	id     process.ID // zero if it cannot be seen from here
+	// bounded is a context that outlives the visitor's.
+	bounded func(limit time.Duration) (context.Context, context.CancelFunc)
+}
+
+// enter starts a command in a container. It is recorded before, so that another
+// agent finds it.
+func (d *Driver) enter(ctx context.Context, id string, req *api.ExecRequest) (*visited, error) {
+	c, err := d.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil || !c.lives() {
+		return nil, api.Errorf(api.CodeConflict, "task %s does not run", id)
+	}
+	v := &visited{Driver: d, req: req, mark: markVisit + rand.Text()}
+	v.bounded = func(limit time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(context.WithoutCancel(ctx), limit)
+	}
+	opts := client.ExecCreateOptions{
+		Cmd: req.Command, Env: []string{v.mark}, AttachStdin: req.Input, AttachStdout: true, AttachStderr: req.Terminal == nil,
+	}
+	if req.Terminal != nil {
+		term := req.Term
+		if term == "" {
+			term = "xterm"
+		}
+		opts.TTY, opts.DetachKeys, opts.ConsoleSize = true, noDetach, consoleSize(req.Terminal)
+		opts.Env = append(opts.Env, "TERM="+term)
+	}
+	asked, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	made, err := d.engine().ExecCreate(asked, c.ID, opts)
+	if err != nil {
+		return nil, d.cannotRun(req, err)
+	}
+	v.exec = made.ID
+	if err := v.remember(); err != nil {
+		return nil, err
+	}
+	if v.conn, err = d.engine().ExecAttach(asked, v.exec, client.ExecAttachOptions{TTY: opts.TTY, ConsoleSize: opts.ConsoleSize}); err != nil {
+		v.kill()
+		v.forget()
+		return nil, d.cannotRun(req, err)
+	}
+	if err := v.find(asked); err != nil {
+		v.conn.Close()
+		v.kill()
+		v.forget()
+		return nil, err
+	}
+	if req.Terminal != nil {
+		_ = v.resize(*req.Terminal) // engines before API 1.42 begin with none; it may have ended
+	}
+	v.split()
+	return v, nil
+}
+
+func consoleSize(t *api.TerminalSize) client.ConsoleSize {
+	return client.ConsoleSize{Height: uint(t.Rows), Width: uint(t.Columns)}
+}
+
+// cannotRun is why the engine runs no command.
+func (d *Driver) cannotRun(req *api.ExecRequest, err error) error {
+	switch {
+	case unreachable(err):
+		return d.problem(err)
+	case errdefs.IsConflict(err), errdefs.IsNotFound(err):
+		return api.Errorf(api.CodeConflict, "the docker engine says: %s", plain(err))
+	}
+	return &api.Error{Code: api.CodeInvalid, Message: "the command cannot be run", Fields: []api.Field{{
+		Path: "command", Message: fmt.Sprintf("%q: the docker engine says: %s", req.Command[0], plain(err)),
+		Mend: "the image must have the program, and the task's user must be able to execute it",
+	}}}
+}
+
+// find finds the command's process. A command that cannot be started has ended
+// with a status of its own by then, and that of an engine in another pid
+// namespace is not seen.
+func (v *visited) find(ctx context.Context) error {
+	for {
+		is, err := v.look(ctx, v.exec)
+		switch {
+		case err != nil:
+			return v.problem(err)
+		case is.ExitCode != nil && !is.Running:
+			return nil // it has ended already
+		case is.Pid != 0:
+			id, err := process.Of(is.Pid)
+			if err == nil && marked(is.Pid, v.mark) {
+				v.id = id
+				return nil
+			}
+		}
+		if !sleep(ctx, lookAgain) {
+			v.log.Warn("the process of a command in a container is not seen from here: it cannot be signalled", "pid", is.Pid)
+			return nil
+		}
+	}
+}
+
+// look asks the engine how a command is. Its client would not tell whether one
+// has ended or has not begun.
+func (d *Driver) look(ctx context.Context, exec string) (is container.ExecInspectResponse, err error) {
+	asks := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.cfg.Endpoint)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker/exec/"+exec+"/json", nil)
+	if err != nil {
+		return is, err
+	}
+	resp, err := asks.Do(req)
+	if err != nil {
+		return is, errors.Join(errdefs.ErrUnavailable, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	switch resp.StatusCode {
+	case http.StatusOK:
+		err = json.NewDecoder(resp.Body).Decode(&is)
+	case http.StatusNotFound:
+		err = errdefs.ErrNotFound
+	default:
+		err = fmt.Errorf("it answers %s", resp.Status)
+	}
+	return is, err
+}
+
+// lookAgain is between two looks at what comes in a moment.
+const lookAgain = 5 * time.Millisecond
+
+// marked reports whether a process has a mark in its environment.
+func marked(pid int, mark string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+mark+"\x00"))
+}
+
+// split takes what the command writes apart.
+func (v *visited) split() {
+	var out, errs *io.PipeWriter
+	v.out, out = io.Pipe()
+	if v.req.Terminal == nil {
+		v.errs, errs = io.Pipe()
+	}
+	go func() { // it ends with the connection, and with who reads
+		var err error
+		if v.req.Terminal != nil {
+			_, err = io.Copy(out, v.conn.Reader)
+		} else {
+			_, err = stdcopy.StdCopy(out, errs, v.conn.Reader)
+			_ = errs.CloseWithError(err) // never fails; nil is the end
+		}
+		_ = out.CloseWithError(err) // as above
+	}()
+}
+
+func (v *visited) command() visit.Command {
+	c := visit.Command{Output: engineOutput{v.out}, Signal: v.signal, Wait: v.wait, Kill: v.kill}
+	if v.errs != nil {
+		c.Errors = engineOutput{v.errs}
+	}
+	if v.req.Input {
+		c.Input = engineInput{v}
+	}
+	if v.req.Terminal != nil {
+		c.Resize = v.resize
+	}
+	return c
+}
+
+// engineOutput has no limits: the engine ends it with the command.
+type engineOutput struct{ *io.PipeReader }
+
+// SetReadDeadline implements visit.Output.
+func (engineOutput) SetReadDeadline(time.Time) error { return nil }
+
+// engineInput is what the command reads.
+type engineInput struct{ *visited }
+
+// Write implements io.Writer.
+func (i engineInput) Write(b []byte) (int, error) { return i.conn.Conn.Write(b) }
+
+// Close implements io.Closer. A terminal has no end, but a key that means it.
+func (i engineInput) Close() error {
+	if i.req.Terminal != nil {
+		const endOfTransmission = 4
+		_, err := i.conn.Conn.Write([]byte{endOfTransmission})
+		return err
+	}
+	return i.conn.CloseWrite()
+}
+
+func (v *visited) resize(size api.TerminalSize) error {
+	ctx, cancel := v.bounded(answerLimit)
+	defer cancel()
+	_, err := v.engine().ExecResize(ctx, v.exec, client.ExecResizeOptions{Height: uint(size.Rows), Width: uint(size.Columns)})
+	return err
+}
+
+func (v *visited) signal(name string) error {
+	if v.id == (process.ID{}) {
+		return os.ErrProcessDone
+	}
+	return v.id.Signal(unix.SignalNum(name))
+}
+
+// wait asks the engine until the command has ended.
+func (v *visited) wait() (api.ExecExit, error) {
+	for pause := lookAgain; ; pause = min(2*pause, 250*time.Millisecond) {
+		ctx, cancel := v.bounded(answerLimit)
+		is, err := v.look(ctx, v.exec)
+		cancel()
+		switch {
+		case err != nil:
+			// The container is gone, or the engine: its command has no visitor any more.
+			return api.ExecExit{}, v.problem(err)
+		case !is.Running && is.ExitCode != nil:
+			return api.ExecExit{Code: *is.ExitCode}, nil
+		}
+		v.pause(pause)
+	}
+}
+
+// killLimit bounds how long processes may take to die.
+const killLimit = 10 * time.Second
+
+// kill ends all that bears the mark.
+func (v *visited) kill() {
+	ctx, cancel := v.bounded(killLimit)
+	defer cancel()
+	killMarked(ctx, v.mark)
+}
+
+// pause waits, whatever happens.
+func (v *visited) pause(d time.Duration) {
+	ctx, cancel := v.bounded(d)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// killMarked kills what bears a mark until nothing does, or ctx ends.
+func killMarked(ctx context.Context, mark string) {
+	for {
+		left := 0
+		names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
+		for _, name := range names {
+			pid, _ := strconv.Atoi(filepath.Base(name))
+			id, err := process.Of(pid)
+			if err != nil || pid == os.Getpid() || !marked(pid, mark) {
+				continue
+			}
+			left++
+			_ = id.Signal(syscall.SIGKILL) // it may have ended
+		}
+		if left == 0 || !sleep(ctx, 4*lookAgain) {
+			return
+		}
+	}
+}
+
+// close lets go of a command that has ended.
+func (v *visited) close() {
+	v.conn.Close()
+	_ = v.out.Close() // never fails
+	if v.errs != nil {
+		_ = v.errs.Close() // as above
+	}
+	v.forget()
+}
+
+// remember writes down a command that is about to run.
+func (v *visited) remember() error {
+	dir := filepath.Join(v.cfg.StateDir, "visits")
+	v.record = filepath.Join(dir, v.exec)
+	v.visits.mu.Lock()
+	v.visits.going[v.exec] = true
+	v.visits.mu.Unlock()
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(v.record, []byte(v.mark), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("record a command: %w", err)
+	}
+	return nil
+}
+
+func (v *visited) forget() {
+	_ = os.Remove(v.record) // what is left, is looked at again
+	v.visits.mu.Lock()
+	defer v.visits.mu.Unlock()
+	delete(v.visits.going, v.exec)
+}
+
+// endStrays ends the commands that an earlier agent left running.
+func (d *Driver) endStrays(ctx context.Context) {
+	files, _ := filepath.Glob(filepath.Join(d.cfg.StateDir, "visits", "*")) // the pattern is one
+	for _, file := range files {
+		exec := filepath.Base(file)
+		d.visits.mu.Lock()
+		mine := d.visits.going[exec]
+		d.visits.mu.Unlock()
+		mark, err := os.ReadFile(file)
+		if mine || err != nil {
+			continue
+		}
+		asked, cancel := context.WithTimeout(ctx, answerLimit)
+		is, err := d.look(asked, exec)
+		if err != nil && !errdefs.IsNotFound(err) {
+			cancel()
+			continue // the engine may know it later
+		}
+		d.log.Info("ending a command that an agent left in a container", "exec", exec, "runs", is.Running)
+		if bytes.HasPrefix(mark, []byte(markVisit)) {
+			killMarked(asked, string(mark))
+		}
+		cancel()
+		if !is.Running {
+			_ = os.Remove(file) // what stays, is looked at again
+		}
+	}
+}
