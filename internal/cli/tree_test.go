@@ -89,6 +89,10 @@ func TestEveryCommandTellsFailureFromMisuse(t *testing.T) {
 				}
 			}
 			misused := [][]string{append(slices.Clip(args), "--frobnicate")}
+			if strings.Contains(cmd.Use, "COMMAND") { // what follows is not ours
+				at := len(strings.Fields(path))
+				misused = [][]string{slices.Insert(slices.Clone(args), at, "--frobnicate")}
+			}
 			if !strings.Contains(cmd.Use, "...") {
 				misused = append(misused, append(slices.Clip(args), "a", "b", "c"))
 			}
