@@ -22,6 +22,8 @@ func TestFactsEmpty(t *testing.T) {
 			field.Set(reflect.MakeMap(field.Type())) // a node that has lost its last driver
 		case reflect.Slice:
 			field.Set(reflect.MakeSlice(field.Type(), 1, 1))
+		case reflect.String:
+			field.SetString("x")
 		default:
 			field.SetUint(1)
 		}
