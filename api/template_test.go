@@ -142,3 +142,39 @@ func TestTemplatesValidate(t *testing.T) {
 		})
 	}
 }
+
+// FuzzParts asserts that faults stand at braces, in the order of the text, and
+// that a text without braces is one part.
+func FuzzParts(f *testing.F) {
+	for _, s := range []string{
+		"a ${X} b", `{{ env "X" }}`, `{{- "{{" -}}`, "{{/* c */}}", `{{ with secret "x" }}{{ .a }}{{ end }}`, "{{ range services }}{{ if }}",
+		"{{ \"}}\" }}", "{{ `}}` }} {{", `{{ sockaddr "a }}{{ b" }}`, "{{end}}{{end}}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, data string) {
+		parts, faults := (&api.Template{Data: data}).Parts()
+		after := -1
+		for _, fault := range faults {
+			if fault.Offset <= after || !strings.HasPrefix(data[fault.Offset:], "{{") || fault.Message == "" || fault.Mend == "" {
+				t.Fatalf("%q: the fault %+v, after one at %d", data, fault, after)
+			}
+			after = fault.Offset
+		}
+		if !strings.Contains(data, "{{") && (len(faults) > 0 || data != "" && (len(parts) != 1 || parts[0].Text != data)) {
+			t.Errorf("%q: parts %+v, faults %+v", data, parts, faults)
+		}
+	})
+}
+
+// FuzzParseTopic asserts that a topic is read or refused, with the mend.
+func FuzzParseTopic(f *testing.F) {
+	for _, s := range []string{"volume", "volume:pg", "*", "", ":", "nodes:n", "allocation:"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, problem := api.ParseTopic(text); problem != nil && (problem.Message == "" || problem.Mend == "") {
+			t.Errorf("%q: %+v", text, problem)
+		}
+	})
+}

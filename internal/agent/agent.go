@@ -313,8 +313,12 @@ func (a *Agent) serve(ctx context.Context) error {
 // Destroy ends all of the node's allocations for good, in the time that ctx
 // leaves. It is for agents that were never meant to stay; Run must be running.
 func (a *Agent) Destroy(ctx context.Context) error {
-	if left := a.allocations.destroy(ctx); left > 0 {
+	switch left := a.allocations.destroy(ctx); left {
+	case 0:
+		return nil
+	case 1:
+		return errors.New("end all allocations in time: one is left")
+	default:
 		return fmt.Errorf("end all allocations in time: %d are left", left)
 	}
-	return nil
 }

@@ -238,7 +238,7 @@ func TestDestroyEndsInBoundedTimeAndTakesNothingOn(t *testing.T) {
 		defer stop()
 		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 		defer cancel()
-		if err := a.Destroy(ctx); err == nil || err.Error() != "end all allocations in time: 1 are left" {
+		if err := a.Destroy(ctx); err == nil || err.Error() != "end all allocations in time: one is left" {
 			w.t.Errorf("Destroy: %v", err)
 		}
 		w.wantTasks("after Destroy", 1, 2)

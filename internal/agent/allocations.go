@@ -379,6 +379,13 @@ func (s *allocations) running(id api.AllocID) (map[*api.Task]int, error) {
 	return nil, api.Errorf(api.CodeUnavailable, "the node has nothing of allocation %s yet, or no more", id.Short())
 }
 
+// count is how many allocations there are.
+func (s *allocations) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.runners)
+}
+
 // destroy ends all allocations for good and returns when they are gone, or how
 // many are left when ctx ends. Those that run plugins go last: the others'
 // volumes need them.
@@ -410,7 +417,7 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return left
+			return s.count() // some may have ended in the meantime
 		}
 	}
 }

@@ -92,3 +92,21 @@ func TestDueIsTheLastOfAll(t *testing.T) {
 		}
 	})
 }
+
+// FuzzParse asserts that what has no problem can be read, and is due later.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"0 3 * * *", "@daily", "*/5 1-3,7 1 jan sun", "0 0 30 2 *", "TZ=UTC 0 3 * * *", "@every 1s", "99 * * * *", "* * *"} {
+		f.Add(s)
+	}
+	from := at("2026-11-22 00:00:00")
+	f.Fuzz(func(t *testing.T, expression string) {
+		message, mend := cron.Problem(expression)
+		s, err := cron.Parse(expression)
+		if (message == "") != (err == nil) || (message == "") != (mend == "") {
+			t.Fatalf("%q: problem %q, mend %q, and reading it says %v", expression, message, mend, err)
+		}
+		if err == nil && !s.Next(from).IsZero() && !s.Next(from).After(from) {
+			t.Errorf("%q is due at %s after %s", expression, s.Next(from), from)
+		}
+	})
+}

@@ -74,6 +74,18 @@ func (j asJob) other(t *testing.T, b *host.Berth) string {
 	return j.file("ln -s " + sockets[0] + " $${CSI_ENDPOINT#unix://}; exec sleep 1000")
 }
 
+// endUnharmed checks that the consumer of the volume pg has not noticed what
+// happened to its plugin, and ends it, the volume and the plugin's job.
+func endUnharmed(t *testing.T, b *host.Berth, writer api.TaskStatus, plugin string) {
+	t.Helper()
+	if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID || is.Restarts != 0 {
+		t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
+	}
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", plugin)
+}
+
 // runningTask is how a task is that runs.
 func runningTask(t *testing.T, b *host.Berth, job, task string) (is api.TaskStatus) {
 	t.Helper()
@@ -186,12 +198,7 @@ func TestPluginJob_Killed(t *testing.T) {
 				}
 				return nil
 			})
-			if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID || is.Restarts != 0 {
-				t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
-			}
-			b.Run("job", "stop", "db")
-			b.Run("volume", "delete", "pg")
-			b.Run("job", "stop", "disk")
+			endUnharmed(t, b, writer, "disk")
 		})
 	}
 }
@@ -320,12 +327,7 @@ func TestPluginJob_Update(t *testing.T) {
 	if is := runningTask(t, b, "mock", "driver"); is.PID == old.PID {
 		t.Errorf("the older instance runs on: %+v", is)
 	}
-	if is := runningTask(t, b, "db", "writer"); is.PID != writer.PID {
-		t.Errorf("the consumer's task was %+v, and is %+v", writer, is)
-	}
-	b.Run("job", "stop", "db")
-	b.Run("volume", "delete", "pg")
-	b.Run("job", "stop", "mock")
+	endUnharmed(t, b, writer, "mock")
 }
 
 // TestPluginJob_ServesFileSystems kills a driver whose mounts end with its

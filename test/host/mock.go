@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Mock is Kubernetes' mock CSI driver as a process.
@@ -105,27 +104,7 @@ func (m *Mock) Start() {
 	m.cmd = exec.Command(mockBinary(m.tb), m.args...) //nolint:noctx // it ends by signals
 	m.cmd.Stdout, m.cmd.Stderr = &output, &output
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		m.tb.Fatal(err)
-	}
-	m.exited = make(chan struct{})
-	go func(cmd *exec.Cmd, exited chan struct{}) {
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		close(exited)
-	}(m.cmd, m.exited)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 1000 {
-		if info, err := os.Stat(m.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-m.exited:
-			m.tb.Fatalf("the mock ended: %s\n%s", m.cmd.ProcessState, output.String())
-		}
-	}
-	m.tb.Fatal("the mock does not listen")
+	m.exited = listens(m.tb, "the mock", m.cmd, m.Socket, &output)
 }
 
 // Exited is closed when the process has ended.

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Plugin is the local driver as a process of its own, which can be killed
@@ -52,27 +51,7 @@ func (p *Plugin) Start() {
 	p.cmd = p.Boot.enter(Binary(p.tb), "plugin", "local",
 		"--root", p.Root, "--endpoint", "unix://"+p.Socket, "--node-id", "machine", "--log-level", "warn")
 	p.cmd.Stderr = os.Stderr
-	if err := p.cmd.Start(); err != nil {
-		p.tb.Fatal(err)
-	}
-	p.exited = make(chan struct{})
-	go func(cmd *exec.Cmd, exited chan struct{}) {
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		close(exited)
-	}(p.cmd, p.exited)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for range 4000 {
-		if _, err := os.Stat(p.Socket); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-p.exited:
-			p.tb.Fatalf("the plugin ended: %s", p.cmd.ProcessState)
-		}
-	}
-	p.tb.Fatal("the plugin does not listen")
+	p.exited = listens(p.tb, "the plugin", p.cmd, p.Socket, nil)
 }
 
 // Kill kills the process with SIGKILL.

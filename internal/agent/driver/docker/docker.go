@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -161,7 +162,9 @@ func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	version, err := d.engine().ServerVersion(ctx, client.ServerVersionOptions{})
-	switch {
+	switch _, gone := os.Stat(d.socket()); {
+	case err != nil && errors.Is(gone, fs.ErrNotExist):
+		is.Reason = "the engine does not answer: there is no " + d.socket()
 	case err != nil:
 		is.Reason = d.problem(err).Error()
 	case version.Os != "linux":
@@ -177,6 +180,9 @@ func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 	}
 	return is
 }
+
+// socket is the path of the engine's socket.
+func (d *Driver) socket() string { return strings.TrimPrefix(d.cfg.Endpoint, "unix://") }
 
 // mode is how an engine is run.
 type mode struct {
