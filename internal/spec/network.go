@@ -42,7 +42,8 @@ var serviceTable = &table[api.Service]{
 			func(*api.Service) *string { return new(string) }).standing("berth"),
 	},
 	foreign: []foreign{
-		{names: "check check_restart", why: "an instance is healthy when its allocation runs"},
+		{names: "check", why: "nobody asks, and an instance is healthy when its allocation runs", harmless: true},
+		{names: "check_restart", why: "an instance is healthy when its allocation runs"},
 		{names: "address address_mode tagged_addresses canary_tags enable_tag_override on_update task identity", why: "the address is the node's"},
 		{names: "connect meta canary_meta weights cluster", why: "nothing would use it"},
 	},

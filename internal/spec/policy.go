@@ -31,10 +31,10 @@ var updateTable = &table[api.Update]{
 			func(u *api.Update) *bool { return &u.AutoRevert }),
 	},
 	foreign: []foreign{
-		{names: "health_check", why: "an allocation is healthy when its tasks run"},
+		{names: "health_check", why: "an allocation is healthy when its tasks run", unless: "task_states"},
 		{names: "progress_deadline", why: "healthy_deadline holds for each place", harmless: true},
 		{names: "stagger", why: "the next follows when the last is healthy", harmless: true},
-		{names: "canary auto_promote", why: "one allocation is stopped before the other is started"},
+		{names: "canary auto_promote", why: "one allocation is stopped before the other is started", unless: "0 false"},
 	},
 }
 

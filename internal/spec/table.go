@@ -111,7 +111,7 @@ type foreign struct {
 
 // changesNothing reports whether the item may be left out.
 func (f *foreign) changesNothing(it item) bool {
-	return f.harmless || it.value.kind == aString && slices.Contains(strings.Fields(f.unless), it.value.text)
+	return f.harmless || !it.block && slices.Contains(strings.Fields(f.unless), it.value.text)
 }
 
 // read turns a block into a T. Whatever is wrong is reported, and the rest read.
