@@ -161,7 +161,7 @@ func expect(ts *testscript.TestScript, want int, args []string) {
 }
 
 // until repeats a command until its output has a pattern.
-func until(ts *testscript.TestScript, _ bool, args []string) {
+func until(ts *testscript.TestScript, not bool, args []string) {
 	pattern, err := regexp.Compile(args[0])
 	ts.Check(err)
 	deadline := time.NewTimer(limit)
@@ -171,7 +171,7 @@ func until(ts *testscript.TestScript, _ bool, args []string) {
 	for {
 		var out strings.Builder
 		run(ts, &out, args[1:])
-		if pattern.MatchString(out.String()) {
+		if pattern.MatchString(out.String()) != not {
 			return
 		}
 		select {
