@@ -107,6 +107,9 @@ type AttachmentAssignment struct {
 	// to grow. CapacityMax is the most that it may be; 0 is no bound.
 	NodeExpansion int64 `json:"node_expansion,omitempty"`
 	CapacityMax   int64 `json:"capacity_max,omitempty"`
+	// Refused is why the volume, which was to be made for the allocation, was
+	// refused for good; empty if it was not.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Report carries facts from an agent to the servers. Sequence rises with every

@@ -101,6 +101,9 @@ type VolumeRequest struct {
 	Type string `json:"type"`
 	// Source is the name of the node's host volume; or the volume, or the name of a family of them with PerAlloc.
 	Source VolumeID `json:"source"`
+	// Ephemeral is the volume that each allocation gets instead, new and its own;
+	// nil for one that is there already.
+	Ephemeral *EphemeralVolume `json:"ephemeral,omitempty"`
 	// PerAlloc: each allocation gets the volume of its index, source[0],
 	// source[1]. Those that are not there are made like source[0].
 	PerAlloc       bool           `json:"per_alloc,omitempty"`
@@ -118,7 +121,8 @@ type VolumeRequest struct {
 	WaitTimeout Duration `json:"wait_timeout,omitempty"`
 }
 
-// VolumeFor is the volume that the allocation of an index gets.
+// VolumeFor is the volume that the allocation of an index gets, if it is not an
+// ephemeral one.
 func (r *VolumeRequest) VolumeFor(index int) VolumeID {
 	if r.PerAlloc {
 		return r.Source.Member(index)
@@ -364,7 +368,7 @@ func (g *TaskGroup) validateEverywhere(p *Problems, path string) {
 		r := &g.Volumes[i]
 		at := fmt.Sprintf("%s.volume[%q]", path, r.Name)
 		switch {
-		case r.Host():
+		case r.Host(), r.Ephemeral != nil:
 		case r.PerAlloc:
 			p.Add(at+".per_alloc", "makes no sense where a place is a node and has no number", "remove it, or use a service with a count")
 		case r.AccessMode.SingleNode() || r.AccessMode == MultiNodeSingleWriter && !r.ReadOnly:
@@ -384,9 +388,14 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 		r.validateHost(p, path)
 		return
 	}
-	if r.PerAlloc {
+	switch {
+	case r.Ephemeral != nil:
+		r.validateEphemeral(p, path)
+	case r.Source == "":
+		p.Add(path+".source", "is missing", `add source = "...", or ephemeral { plugin_id = "..." } for a new volume of each allocation`)
+	case r.PerAlloc:
 		p.Name(path+".source", string(r.Source))
-	} else {
+	default:
 		p.VolumeID(path+".source", string(r.Source))
 	}
 	if r.WaitTimeout < 0 {
@@ -411,7 +420,7 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 	}
 	r.validateGroup(p, path)
 	switch {
-	case count <= 1, r.PerAlloc:
+	case count <= 1, r.PerAlloc, r.Ephemeral != nil:
 	case r.AccessMode.Exclusive():
 		p.Addf(path, "use count = 1, per_alloc = true for a volume each, or an access mode for several",
 			"would be held by %d allocations, and access mode %s allows one", count, r.AccessMode)
@@ -423,13 +432,18 @@ func (r *VolumeRequest) validate(p *Problems, path string, count int) {
 
 // validateHost reports what a directory of a node does not have.
 func (r *VolumeRequest) validateHost(p *Problems, path string) {
-	p.Name(path+".source", string(r.Source))
+	if r.Source == "" {
+		p.Add(path+".source", "is missing", `add source = "..."`)
+	} else {
+		p.Name(path+".source", string(r.Source))
+	}
 	none := func(name string, there bool) {
 		if there {
 			p.Add(path+"."+name, "makes no sense for a host volume, which is a directory of the node", "remove it")
 		}
 	}
 	none("per_alloc", r.PerAlloc)
+	none("ephemeral", r.Ephemeral != nil)
 	none("access_mode", r.AccessMode != "")
 	none("attachment_mode", r.AttachmentMode != "")
 	none("mount_options", r.MountOptions != nil)
@@ -546,6 +560,9 @@ func (r *VolumeRequest) writes() bool { return !r.ReadOnly && !r.AccessMode.Read
 // meets reports whether two requests of one group are for one volume in any of
 // its allocations.
 func (r *VolumeRequest) meets(o *VolumeRequest, count int) bool {
+	if r.Ephemeral != nil || o.Ephemeral != nil {
+		return false
+	}
 	if r.PerAlloc == o.PerAlloc {
 		return r.Source == o.Source
 	}

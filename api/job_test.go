@@ -81,7 +81,7 @@ func TestJobSpecValidate(t *testing.T) {
 		}), []string{
 			`group["main"].volume[""] is empty` + nameRule,
 			`group["main"].volume[""].type is ""; use one of csi, host`,
-			`group["main"].volume[""].source is empty` + nameRule,
+			`group["main"].volume[""].source is missing; add source = "...", or ephemeral { plugin_id = "..." } for a new volume of each allocation`,
 			`group["main"].volume[""].access_mode is missing; add access_mode = "single-node-writer"`,
 			`group["main"].volume[""].attachment_mode is missing; add attachment_mode = "file-system"`,
 		}},

@@ -21,6 +21,9 @@ type Volume struct {
 	// Reclaim is what its user said of the data when the volume was deleted;
 	// empty leaves it to Retained.
 	Reclaim Reclaim `json:"reclaim,omitempty"`
+	// Owner is the allocation that the volume was made for, and goes with; empty
+	// for a user's.
+	Owner AllocID `json:"owner,omitempty"`
 	// Secrets are the names of the secrets that the plugin gets.
 	Secrets []string     `json:"secrets,omitempty"`
 	Spec    VolumeSpec   `json:"spec"`

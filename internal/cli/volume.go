@@ -83,6 +83,14 @@ func (a *app) listVolumes(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
+// owner is the allocation that a volume was made for, and goes with.
+func owner(v *api.Volume) string {
+	if v == nil || v.Owner == "" {
+		return ""
+	}
+	return "allocation " + v.Owner.Short() + ", with which it goes"
+}
+
 // orJSON prints v if there is no error.
 func (a *app) orJSON(v any, err error) error {
 	if err != nil {
@@ -108,7 +116,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		return a.orJSON(v, err)
 	}
 	a.facts(
-		"ID", string(v.ID), "Namespace", string(v.Namespace), "Name", v.Spec.Name,
+		"ID", string(v.ID), "Namespace", string(v.Namespace), "Name", v.Spec.Name, "Owner", owner(v.Volume),
 		"State", string(v.Status.State), "Reason", v.Status.Reason,
 		"Plugin", string(v.Spec.PluginID), "External ID", v.Status.ExternalID, "Origin", origin(&v.Spec), "Secrets", strings.Join(v.Secrets, ", "),
 		"Capacity", size(v.Status.Capacity), "Expansion", expansion(v.Volume),

@@ -79,11 +79,21 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 		return err
 	}
 	alloc.Resources = group.Resources()
-	attachments, err := c.holds(tx, alloc, group)
+	made, err := c.ephemeral(tx, alloc, group)
+	if err != nil {
+		return err
+	}
+	attachments, err := c.holds(tx, alloc, group, made)
 	if err != nil {
 		return err
 	}
 	tx.PutAllocation(alloc)
+	for _, r := range group.Attached() {
+		if vol := made[r.Name]; vol != nil {
+			vol.UID = newUID(tx, string(alloc.ID), vol.ID)
+			tx.PutVolume(vol)
+		}
+	}
 	for _, a := range attachments {
 		takeHold(tx, a, node.Status.Epoch)
 	}
@@ -168,12 +178,16 @@ func (c *PlaceAllocation) ports(tx *state.Tx, node *api.Node, group *api.TaskGro
 
 // holds checks every volume request of the group against the volumes and
 // whoever holds them, the group's own earlier requests included.
-func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.TaskGroup) ([]*api.Attachment, error) {
+func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.TaskGroup, made map[string]*api.Volume) ([]*api.Attachment, error) {
 	var taken []*api.Attachment
 	if reason := fit.HostVolumes(tx.Node(alloc.NodeID), group); reason != "" {
 		return nil, conflict("%s", reason)
 	}
 	for _, req := range group.Attached() {
+		if vol := made[req.Name]; vol != nil {
+			taken = append(taken, newAttachment(alloc, req, vol))
+			continue
+		}
 		id := req.VolumeFor(alloc.Index)
 		vol := tx.Volume(c.Namespace, id)
 		if reason := fit.Request(vol, id, req); reason != "" {

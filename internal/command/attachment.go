@@ -47,6 +47,9 @@ func (c *AdvanceAttachment) Apply(tx *state.Tx) error {
 	if c.To.Before(api.NodeDetached) {
 		tx.Touch(a.NodeID)
 	}
+	if c.To == api.Freed {
+		endEphemeral(tx, a)
+	}
 	return nil
 }
 

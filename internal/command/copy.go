@@ -47,7 +47,7 @@ func (c *CopyVolume) Apply(tx *state.Tx) error {
 		return conflict("volume %s is there already", c.ID)
 	}
 	vol := &api.Volume{
-		Namespace: c.Namespace, ID: c.ID, UID: copyUID(tx, from, c.ID),
+		Namespace: c.Namespace, ID: c.ID, UID: newUID(tx, from.UID, c.ID),
 		Desired: api.Present,
 		Spec:    from.Spec,
 		Status:  begin(tx, &from.Spec),
@@ -64,14 +64,14 @@ func (c *CopyVolume) Apply(tx *state.Tx) error {
 	return nil
 }
 
-// copyUID is a new volume's UID. It begins as those of its cluster do, and is else made from the UID of the first of the
-// family, which is random, from a number that is given once in a generation,
+// newUID is a new volume's UID. It begins as those of its cluster do, and is else made from that of
+// whatever it is made for, which is random, from a number that is given once in a generation,
 // and from the generation: servers that were put back to a backup count anew.
-func copyUID(tx *state.Tx, from *api.Volume, id api.VolumeID) string {
+func newUID(tx *state.Tx, from string, id api.VolumeID) string {
 	generation, cluster := uint64(0), ""
 	if c := tx.Cluster(); c != nil {
 		generation, cluster = c.Generation.Number, c.ID
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d/%d", from.UID, id, generation, tx.NextCopy()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d/%d", from, id, generation, tx.NextCopy()))
 	return fit.VolumeUID(cluster, hex.EncodeToString(sum[:16]))
 }

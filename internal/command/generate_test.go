@@ -338,6 +338,13 @@ func drawJob(t *rapid.T) command.Command {
 		if perAlloc = perAlloc && rapid.Bool().Draw(t, "per alloc"); perAlloc {
 			source = family
 		}
+		if seldom(t, 5) {
+			group.Volumes = append(group.Volumes, api.VolumeRequest{
+				Name: name, Type: api.VolumeTypeCSI, AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem,
+				Ephemeral: &api.EphemeralVolume{PluginID: "disk"},
+			})
+			continue
+		}
 		group.Volumes = append(group.Volumes, api.VolumeRequest{
 			Name: name, Type: api.VolumeTypeCSI, Source: source, PerAlloc: perAlloc, AccessMode: mode, AttachmentMode: api.FileSystem,
 			ReadOnly: mode == api.SingleNodeReaderOnly || mode == api.MultiNodeReaderOnly || seldom(t, 3),

@@ -486,6 +486,7 @@ func abandoned(tx *state.Tx, op *api.Operation, reason string) {
 	next.Status.Reason = reason
 	if vol.Desired == api.Present {
 		next.Status.State = api.VolumeFailed
+		touchOwner(tx, vol)
 	}
 	tx.PutVolume(&next)
 }

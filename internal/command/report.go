@@ -388,6 +388,7 @@ func created(tx *state.Tx, op *api.Operation, r *api.OperationResult) {
 		}
 		if vol.Desired == api.Present {
 			next.Status.State = api.VolumeFailed
+			touchOwner(tx, vol)
 		}
 	case api.OperationWaiting, api.OperationAssigned, api.OperationCancelled:
 		next.Status.Reason = op.Status.Code + ": " + op.Status.Message

@@ -77,6 +77,9 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		})
 		return nil
 	}
+	if old.Owner != "" {
+		return conflict("volume %s was made for allocation %s, and is as its job says: change the job", c.ID, old.Owner.Short())
+	}
 	same := fit.Same(old.Spec, c.Spec)
 	// Secrets alone can be changed at any time: what waits, for a deletion too,
 	// may wait because they are wrong.

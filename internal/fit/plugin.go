@@ -69,6 +69,17 @@ func (p Plugin) Can(capability string) bool {
 	return c != nil && c.Can(capability)
 }
 
+// CannotCreate says why the plugin makes no volumes, or "".
+func (p Plugin) CannotCreate() string {
+	if !p.Known() {
+		return p.Unknown()
+	}
+	if !p.Can(api.CapCreateDeleteVolume) {
+		return fmt.Sprintf("plugin %s cannot create volumes: no controller instance of it has the capability %s", p.ID, api.CapCreateDeleteVolume)
+	}
+	return ""
+}
+
 // Attaches reports whether volumes must be published by the controller before
 // a node can use them.
 func (p Plugin) Attaches() bool { return p.Can(api.CapPublishUnpublish) }

@@ -17,6 +17,9 @@ func Request(vol *api.Volume, id api.VolumeID, req *api.VolumeRequest) string {
 	if vol.Desired == api.Absent {
 		return fmt.Sprintf("volume %s is being deleted", vol.ID)
 	}
+	if vol.Owner != "" {
+		return fmt.Sprintf("volume %s was made for allocation %s, and goes with it", vol.ID, vol.Owner.Short())
+	}
 	want := api.Capability{AccessMode: req.AccessMode, AttachmentMode: req.AttachmentMode}
 	if !slices.Contains(vol.Spec.Capabilities, want) {
 		return fmt.Sprintf("volume %s has no capability %s with %s", vol.ID, req.AccessMode, req.AttachmentMode)

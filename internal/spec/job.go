@@ -76,7 +76,9 @@ var requestTable = &table[api.VolumeRequest]{
 		choice("type", "The kind of volume: one of a CSI plugin's, or a directory that the configuration of nodes names.", []string{api.VolumeTypeCSI, api.VolumeTypeHost}, nil,
 			func(r *api.VolumeRequest) *string { return &r.Type }).required(`type = "csi"`),
 		text("source", "The id of the volume; the name of the host volume.",
-			func(r *api.VolumeRequest) *api.VolumeID { return &r.Source }).required(`source = "..."`),
+			func(r *api.VolumeRequest) *api.VolumeID { return &r.Source }).validated(`source = "..."`),
+		block("ephemeral", "Instead of a source: each allocation gets a new volume of its own, which is deleted when the allocation has let go of it.", ephemeralTable,
+			func(r *api.VolumeRequest) **api.EphemeralVolume { return &r.Ephemeral }),
 		flag("per_alloc", "Each allocation gets a volume of its own: the one whose id is the source and the allocation's index, such as pg[0]. "+
 			"What is not there is made like the volume with [0].",
 			func(r *api.VolumeRequest) *bool { return &r.PerAlloc }),
@@ -95,6 +97,22 @@ var requestTable = &table[api.VolumeRequest]{
 	},
 	foreign: []foreign{
 		{names: "sticky", why: "a replacement goes to the node of its predecessor where it can, and per_alloc gives each allocation a volume of its own", harmless: true},
+	},
+}
+
+var ephemeralTable = &table[api.EphemeralVolume]{
+	doc: "A volume that is made for an allocation and goes with it. It is used as its request says.",
+	fields: []field[api.EphemeralVolume]{
+		text("plugin_id", "The CSI plugin that makes the volume.",
+			func(e *api.EphemeralVolume) *api.PluginID { return &e.PluginID }).required(`plugin_id = "..."`),
+		size("capacity_min", "The least size that will do. The plugin may make more.",
+			func(e *api.EphemeralVolume) *int64 { return &e.CapacityMin }).standing("left to the plugin"),
+		size("capacity_max", "The most that the plugin may make.",
+			func(e *api.EphemeralVolume) *int64 { return &e.CapacityMax }).standing("left to the plugin"),
+		textMap("parameters", "What the plugin wants to know to make the volume. The plugin's documentation names the keys.", false,
+			func(e *api.EphemeralVolume) *map[string]string { return &e.Parameters }),
+		text("snapshot_id", "The snapshot that each volume begins as: one of the namespace and the plugin, else one by the plugin's own id.",
+			func(e *api.EphemeralVolume) *string { return &e.SnapshotID }).standing("the volume is made empty"),
 	},
 }
 

@@ -58,6 +58,9 @@ func volumeKeys(j *api.Job) [][]byte {
 	seen := map[api.VolumeID]bool{}
 	for i := range j.Spec.Groups {
 		for _, r := range j.Spec.Groups[i].Attached() {
+			if r.Ephemeral != nil {
+				continue // it waits for none that others have
+			}
 			name := r.Source
 			if r.PerAlloc {
 				name = familyName(name)

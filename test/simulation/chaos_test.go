@@ -202,6 +202,12 @@ func (w *world) job(name string) api.JobSpec {
 			group.Volumes[0].AccessMode, group.Volumes[0].ReadOnly = api.MultiNodeReaderOnly, true
 		}
 	}
+	if w.more != nil && w.rand.IntN(3) == 0 {
+		group.Volumes = append(group.Volumes, api.VolumeRequest{
+			Name: "scratch", Type: api.VolumeTypeCSI, AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem,
+			Ephemeral: &api.EphemeralVolume{PluginID: cluster.PluginID, CapacityMin: 1 << 20},
+		})
+	}
 	if w.rand.IntN(2) == 0 { // what goes on is to go on through a change of this
 		attempts := w.rand.IntN(4)
 		group.Restart = &api.RestartPolicy{Attempts: &attempts}

@@ -76,13 +76,9 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 		return p
 	}
 	plugin := fit.NewPlugin(vol.Spec.PluginID, slices.Collect(v.Instances(vol.Spec.PluginID)))
-	switch {
-	case !plugin.Known():
-		p.Wait(subject, plugin.Unknown(), vol.ModifyTime, time.Time{})
-		return p
-	case !plugin.Can(api.CapCreateDeleteVolume):
-		p.Wait(subject, fmt.Sprintf("plugin %s cannot create volumes: no controller instance of it has the capability %s",
-			vol.Spec.PluginID, api.CapCreateDeleteVolume), vol.ModifyTime, time.Time{})
+	switch why := plugin.CannotCreate(); {
+	case why != "":
+		p.Wait(subject, why, vol.ModifyTime, time.Time{})
 		return p
 	case len(vol.Spec.MutableParameters) > 0 && plugin.CannotModify() != "":
 		p.Wait(subject, plugin.CannotModify()+"; take mutable_parameters out of its file", vol.ModifyTime, time.Time{})

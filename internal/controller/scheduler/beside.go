@@ -36,12 +36,12 @@ func (p *pass) hasRoomBeside(a *api.Allocation, group *api.TaskGroup) bool {
 	p.joined[a.ID] = true
 	at := place{group: group, index: a.Index}
 	planned := p.plan
-	requests, lack := p.volumes(at)
+	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
+	requests, lack := p.volumes(at, serial)
 	p.plan = planned // nothing is made for what may not be placed
 	if lack != nil {
 		return false
 	}
-	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	node := p.nodes().node(a.NodeID)
 	if p.everywhere() && (node == nil || p.rejects(node, group, nil, serial) != "") {
 		return false

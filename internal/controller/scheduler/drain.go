@@ -313,13 +313,13 @@ func (p *pass) migrates(a *api.Allocation) pause {
 func (p *pass) elsewhere(a *api.Allocation, group *api.TaskGroup) string {
 	at := place{group: group, index: a.Index}
 	plan := p.plan
-	requests, lack := p.volumes(at)
+	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
+	requests, lack := p.volumes(at, serial)
 	p.plan = plan // nothing is made for what may not be placed
 	if lack != nil {
 		return lack.reason
 	}
 	p.moving[a.ID] = true
-	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	reasons := map[string]int{}
 	for node := range p.nodes().from(serial) {
 		if node.ID == a.NodeID {

@@ -22,12 +22,12 @@ const (
 
 // place puts one instance of a group on a node, or says why none will do.
 func (p *pass) place(at place, after successor) {
-	requests, lack := p.volumes(at)
+	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
+	requests, lack := p.volumes(at, serial)
 	if lack != nil {
 		p.wait(at, after, lack)
 		return
 	}
-	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	node, why := p.choose(at, after, requests, serial)
 	if node == nil {
 		p.wait(at, after, p.held(requests, serial).or(why))
@@ -69,9 +69,17 @@ type wanted struct {
 
 // volumes finds the volumes of a place. If one is of no use yet, it says which
 // and why; one that is to be made like another is made.
-func (p *pass) volumes(at place) ([]wanted, *lack) {
+func (p *pass) volumes(at place, serial uint64) ([]wanted, *lack) {
 	var all []wanted
 	for _, r := range at.group.Attached() {
+		if r.Ephemeral != nil {
+			vol := command.EphemeralVolume(p.job.Namespace, api.NewAllocID(p.job.UID, serial), r)
+			if why := p.cannotMake(vol); why != "" {
+				return nil, &lack{request: r, volume: vol.ID, reason: why}
+			}
+			all = append(all, wanted{r, vol})
+			continue
+		}
 		id := r.VolumeFor(at.index)
 		vol := p.v.Volume(p.job.Namespace, id)
 		reason := fit.Request(vol, id, r)
@@ -84,6 +92,22 @@ func (p *pass) volumes(at place) ([]wanted, *lack) {
 		all = append(all, wanted{r, vol})
 	}
 	return all, nil
+}
+
+// cannotMake says why a volume that an allocation is to have for itself cannot be
+// made now, or "". One that begins as a snapshot can be where that is.
+func (p *pass) cannotMake(vol *api.Volume) string {
+	if id := vol.Spec.SnapshotID; id != "" {
+		snap := p.v.Snapshot(vol.Namespace, api.SnapshotID(id))
+		switch {
+		case snap == nil || snap.PluginID != vol.Spec.PluginID: // the plugin's own id
+		case snap.Status.State != api.SnapshotReady:
+			return fmt.Sprintf("snapshot %s, as which it is to begin, is %s", snap.ID, snap.Status.State)
+		default:
+			vol.Status.AccessibleTopology = snap.Status.AccessibleTopology
+		}
+	}
+	return p.nodes().plugin(vol.Spec.PluginID).CannotCreate()
 }
 
 // attachments are what a placement on the node would hold.

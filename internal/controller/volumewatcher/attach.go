@@ -15,6 +15,10 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	plugin := p.plugin()
 	op := p.pub.Status.Operation
 	switch why := p.changes(); {
+	case p.vol.Status.State == api.VolumeCreating:
+		p.wait(claimed, "volume %s is being created", p.vol.ID)
+	case p.vol.Status.State == api.VolumeFailed:
+		p.wait(claimed, "volume %s could not be created: %s; node %s is to end the allocation", p.vol.ID, p.vol.Status.Reason, p.pub.NodeID)
 	case op != "" && op.Kind() != api.OperationNodeExpand:
 		if p.leaveFull(claimed) {
 			return

@@ -104,6 +104,9 @@ func allocAssignment(v state.View, a *api.Allocation, since uint64) api.AllocAss
 			assigned.Context = vol.Status.Context
 			assigned.StageOptions = vol.Spec.MountOptions
 			assigned.CapacityMax = vol.Spec.CapacityMax
+			if vol.Owner != "" && vol.Status.State == api.VolumeFailed {
+				assigned.Refused = vol.Status.Reason
+			}
 		}
 		assigned.Secrets = v.VolumeSecrets(at.Namespace, at.VolumeID) != nil
 		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil {
@@ -139,6 +142,9 @@ func changedAfter(v state.View, a *api.Allocation, since uint64) bool {
 			return true
 		}
 		if pub := v.Publication(at.Namespace, at.VolumeID, at.NodeID); pub != nil && pub.ModifyIndex > since {
+			return true
+		}
+		if vol := v.Volume(at.Namespace, at.VolumeID); vol != nil && vol.Owner != "" && vol.ModifyIndex > since {
 			return true
 		}
 		if secrets := v.VolumeSecrets(at.Namespace, at.VolumeID); secrets != nil && secrets.ModifyIndex > since {

@@ -59,6 +59,11 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 	if a.Group != nil && len(a.Attachments) < len(a.Group.Attached()) {
 		return &allocrunner.Waiting{Reason: "the servers have not sent all attachments"}
 	}
+	for i := range a.Attachments {
+		if at := &a.Attachments[i]; at.Refused != "" {
+			return &allocrunner.Fatal{Err: fmt.Errorf("volume %s could not be created: %s", at.Attachment.VolumeID, at.Refused)}
+		}
+	}
 	if err := v.bury(ctx, s, &a); err != nil {
 		return err
 	}

@@ -449,3 +449,19 @@ func TestTasksAreWatchedWhileAVolumeCannotBeMountedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A volume that was to be made for the allocation and was refused for good is
+// what the allocation fails by, whatever its other volumes wait for.
+func TestVolumesThatAreNeverMadeAreFatal(t *testing.T) {
+	t.Parallel()
+	h, m, _, s := volumes(map[string]api.AttachmentState{"a": api.Claimed, "b": api.Claimed}, works)
+	a := s.Assignment()
+	a.Attachments[0].Refused = "INVALID_ARGUMENT: no such pool"
+	err := h.Up(t.Context(), s)
+	if fatal, ok := errors.AsType[*allocrunner.Fatal](err); !ok || !strings.Contains(fatal.Error(), "volume vol-a could not be created: INVALID_ARGUMENT: no such pool") {
+		t.Errorf("error = %v", err)
+	}
+	if calls := m.sorted(); calls != "" {
+		t.Errorf("calls = %s", calls)
+	}
+}
