@@ -193,6 +193,7 @@ func (a *Agent) wire() (err error) {
 	tasks := hook.NewTasks(drivers, a.described)
 	tasks.Host(cfg.HostVolumes)
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
+	a.plugins.Serve(tasks)
 	volumesHook := hook.NewVolumes(mounter, a.facts, tasks)
 	a.allocations = newAllocations(allocrunner.Config{
 		Called: a.hookCalled(),

@@ -262,6 +262,31 @@ func failure(task *api.Task, s api.InstanceStatus, served bool) string {
 // drainLimit bounds how long the calls of an instance that ends are waited for.
 const drainLimit = 30 * time.Second
 
+// Serve has instances withdrawn whose tasks this hook stops, to start them again.
+func (g *Plugins) Serve(t *Tasks) {
+	t.withdraw = func(ctx context.Context, a *api.AllocAssignment, task *api.Task) {
+		g.mu.Lock()
+		registered := g.known[instanceKey(a, task)] != nil
+		g.mu.Unlock()
+		if !registered {
+			return // it is on its way down, and was withdrawn
+		}
+		bounded, cancel := context.WithTimeout(ctx, drainLimit)
+		defer cancel()
+		g.withdraw(bounded, a, task)
+	}
+}
+
+// withdraw has nobody find an instance any more, and waits for its calls.
+func (g *Plugins) withdraw(ctx context.Context, a *api.AllocAssignment, task *api.Task) {
+	key := instanceKey(a, task)
+	g.registry.Deregister(key)
+	g.mu.Lock()
+	delete(g.known, key)
+	g.mu.Unlock()
+	g.health.Drained(ctx, key)
+}
+
 // Down implements allocrunner.Hook. The instance takes no new calls, and those
 // on their way end before its task does.
 func (g *Plugins) Down(ctx context.Context, s *allocrunner.Step) error {
@@ -269,12 +294,7 @@ func (g *Plugins) Down(ctx context.Context, s *allocrunner.Step) error {
 	bounded, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	for task := range plugins(a.Group) {
-		key := instanceKey(&a, task)
-		g.registry.Deregister(key)
-		g.mu.Lock()
-		delete(g.known, key)
-		g.mu.Unlock()
-		g.health.Drained(bounded, key)
+		g.withdraw(bounded, &a, task)
 	}
 	if err := ctx.Err(); err != nil {
 		return errors.Join(errors.New("wait for the calls of a plugin that ends"), err)

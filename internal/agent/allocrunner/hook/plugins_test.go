@@ -109,6 +109,7 @@ func newPluginRig(t *testing.T, mounts bool) *pluginRig {
 	})
 	r.plugins = hook.NewPlugins(r.sockets, r.node, r.node)
 	r.tasks, r.step = tasks(r.driver, pluginAssignment())
+	r.plugins.Serve(r.tasks)
 	return r
 }
 
@@ -369,6 +370,37 @@ func TestPluginThatIsNotKnownIsNoNews(t *testing.T) {
 			t.Errorf("news after %s of an instance that nobody registered", time.Since(began))
 		}
 	})
+}
+
+// A plugin that is started again, by a user or for its health, took calls until
+// its process ended. It is withdrawn first, and registered again after.
+func TestPluginIsWithdrawnBeforeItIsStopped(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(r *pluginRig){
+		"ByAUser": func(r *pluginRig) { r.step.Assignment().Allocation.Asked = map[string]int{"pg": 1} },
+		"Ill":     func(r *pluginRig) { r.step.SetFailing("pg", 0, "it is ill") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := newPluginRig(t, false)
+				r.up()
+				registered := -1
+				r.driver.stopping = func() { registered = len(r.node.registry) }
+				ask(r)
+				for range 2 {
+					r.up()
+					time.Sleep(2 * time.Second)
+				}
+				if registered != 0 || len(r.node.drained) == 0 {
+					t.Errorf("when its process is stopped %d instances are registered, and %d were drained", registered, len(r.node.drained))
+				}
+				if is := r.step.Tasks()["pg"]; is.Restarts != 1 || is.State != api.TaskRunning || len(r.node.registry) != 1 {
+					t.Errorf("afterwards the task is %+v, and %d instances are registered", is, len(r.node.registry))
+				}
+			})
+		})
+	}
 }
 
 // What is mounted in a directory of a plugin's socket is out of reach of its

@@ -23,6 +23,9 @@ type Tasks struct {
 	// node is the node as it is now.
 	node func() *api.Node
 	host map[string]HostVolume
+	// withdraw takes a plugin out of use whose task is about to be stopped; nil
+	// for none.
+	withdraw func(ctx context.Context, a *api.AllocAssignment, task *api.Task)
 }
 
 // NewTasks returns the hook of a node with these drivers, by name. node answers
@@ -117,8 +120,8 @@ func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssig
 	if err := s.Record(); err != nil {
 		return driver.Status{}, err
 	}
-	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
-		return driver.Status{}, fmt.Errorf("stop task %s: %w", task.Name, err)
+	if err := t.stop(ctx, a, task, was.Restarts); err != nil {
+		return driver.Status{}, err
 	}
 	ended, err := d.Status(ctx, id)
 	if err != nil {
@@ -399,11 +402,30 @@ func (t *Tasks) endLast(ctx context.Context, s *allocrunner.Step, a *api.AllocAs
 	})
 }
 
+// stop stops a run of a task. One that is a plugin takes no new calls before, and
+// those on their way come to their end.
+func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int) error {
+	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
+	if task.CSIPlugin != nil && t.withdraw != nil {
+		status, err := d.Status(ctx, id)
+		if err != nil {
+			return fmt.Errorf("look at task %s: %w", task.Name, err)
+		}
+		if status.State == driver.StateRunning {
+			t.withdraw(ctx, a, task)
+		}
+	}
+	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
+		return fmt.Errorf("stop task %s: %w", task.Name, err)
+	}
+	return nil
+}
+
 // endRun stops a run of a task, tells how it ended, and forgets it.
 func (t *Tasks) endRun(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, tell func(driver.Status) error) error {
 	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
-	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
-		return fmt.Errorf("stop task %s: %w", task.Name, err)
+	if err := t.stop(ctx, a, task, run); err != nil {
+		return err
 	}
 	status, err := d.Status(ctx, id)
 	if err != nil {

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	mountsVolumes bool
 	onHost        bool
+	stopping      func()           // is called when a run that runs is stopped
 	fail          map[string]error // by call: "check pg"
 
 	mu           sync.Mutex // guards below
@@ -115,6 +116,9 @@ func (f *fake) Wait(ctx context.Context, id string) (driver.Status, error) {
 func (f *fake) Stop(_ context.Context, id, signal string, timeout time.Duration) error {
 	f.mu.Lock()
 	err := f.note(fmt.Sprintf("stop(%s,%s)", signal, timeout), id)
+	if f.stopping != nil && f.tasks[id].State == driver.StateRunning {
+		f.stopping()
+	}
 	f.mu.Unlock()
 	if err == nil {
 		f.end(id, driver.Status{Signal: 2})
