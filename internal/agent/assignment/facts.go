@@ -16,7 +16,8 @@ type Facts struct {
 	mu      sync.Mutex // guards below
 	levels  map[string]level
 	dirty   map[string]bool
-	last    uint64        // the newest level's version
+	last    uint64 // the newest level's version
+	gone    func(api.InstanceFact)
 	changed chan struct{} // capacity 1: something is dirty
 }
 
@@ -28,11 +29,13 @@ type level struct {
 	// once: the fact is about something that is over, and is forgotten when it
 	// is acknowledged.
 	once bool
+	// heard is called when one that is said once was acknowledged; nil for nobody.
+	heard func()
 }
 
 // NewFacts returns an empty set.
 func NewFacts() *Facts {
-	return &Facts{levels: map[string]level{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1)}
+	return &Facts{levels: map[string]level{}, dirty: map[string]bool{}, changed: make(chan struct{}, 1), gone: func(api.InstanceFact) {}}
 }
 
 // set takes a level. One that is as it was is not said again: everything that
@@ -62,9 +65,13 @@ func (f *Facts) SetDrivers(drivers map[string]api.Driver) {
 	f.set("drivers", level{fact: drivers, add: func(r *api.Facts) { r.Drivers = drivers }})
 }
 
+// Gone has somebody hear of every instance of which the servers know that it is
+// gone. It is called before the first report.
+func (f *Facts) Gone(heard func(api.InstanceFact)) { f.gone = heard }
+
 // SetInstance says how a plugin instance is.
 func (f *Facts) SetInstance(i api.InstanceFact) {
-	f.set("instance/"+string(i.PluginID)+"/"+string(i.AllocID)+"/"+string(i.Type), level{fact: i, once: i.Gone, add: func(r *api.Facts) {
+	f.set("instance/"+string(i.PluginID)+"/"+string(i.AllocID)+"/"+string(i.Type), level{fact: i, once: i.Gone, heard: func() { f.gone(i) }, add: func(r *api.Facts) {
 		r.Instances = append(r.Instances, i)
 	}})
 }
@@ -176,13 +183,26 @@ func (f *Facts) take(limit int) (api.Facts, versions) {
 // acknowledge notes that the servers have what was taken. What was to be said
 // once is forgotten, unless it has changed since.
 func (f *Facts) acknowledge(taken versions) {
+	for _, heard := range f.over(taken) {
+		heard()
+	}
+}
+
+// over forgets what was to be said once, and answers whom to tell.
+func (f *Facts) over(taken versions) (heard []func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for k, v := range taken {
-		if l := f.levels[k]; l.once && l.version == v {
-			f.forget(k)
+	for _, k := range slices.Sorted(maps.Keys(taken)) {
+		l := f.levels[k]
+		if !l.once || l.version != taken[k] {
+			continue
+		}
+		f.forget(k)
+		if l.heard != nil {
+			heard = append(heard, l.heard)
 		}
 	}
+	return heard
 }
 
 // again marks what was taken dirty: it has not become a report.

@@ -126,7 +126,12 @@ func TestWhatIsOverIsForgottenWhenItIsAcknowledged(t *testing.T) {
 		facts.SetAllocation(alloc("a", api.AllocRunning))
 		facts.SetPublication(api.PublicationFact{VolumeID: "v"})
 		facts.SetInstance(api.InstanceFact{PluginID: "p", Gone: true})
+		var gone []api.PluginID
+		facts.Gone(func(i api.InstanceFact) { gone = append(gone, i.PluginID) })
 		_, stop := w.start(facts)
+		if diff := cmp.Diff([]api.PluginID{"p"}, gone); diff != "" {
+			t.Errorf("the plugins of which it is heard that they are gone (-want +got):\n%s", diff)
+		}
 		defer stop()
 		// In a new epoch everything is said again that still is.
 		w.change(func() {

@@ -98,19 +98,12 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // remember reads what instances have told to earlier agents. The servers may
-// still believe in those whose plugin was configured away in between.
+// still believe in those whose plugin was configured away in between, or whose
+// allocation ended: it is said that they are gone until that is heard.
 func (m *Manager) remember() error {
 	known, err := m.memory.Instances()
 	if err != nil {
 		return err
-	}
-	allocations, err := m.memory.Allocations()
-	if err != nil {
-		return err
-	}
-	remembered := map[api.AllocID]bool{}
-	for i := range allocations {
-		remembered[allocations[i].Assignment.ID] = true
 	}
 	plugins, _ := m.registry.All()
 	registered := map[dynamicplugins.Key]bool{}
@@ -121,20 +114,40 @@ func (m *Manager) remember() error {
 	defer m.mu.Unlock()
 	for i := range known {
 		key := dynamicplugins.Key{ID: known[i].PluginID, AllocID: known[i].AllocID, Type: known[i].Status.Type}
-		if key.AllocID != "" && !remembered[key.AllocID] {
-			// It was forgotten: it is said once more that it is gone.
-			if err := m.memory.DeleteInstance(&known[i]); err != nil {
-				return err
-			}
-			m.facts.SetInstance(goneFact(key))
-			continue
-		}
 		m.told[key] = known[i].Status
 		if !registered[key] {
 			m.facts.SetInstance(goneFact(key))
 		}
 	}
 	return nil
+}
+
+// Heard notes that the servers know that an instance is gone. What it told is
+// forgotten, unless it is to come back.
+func (m *Manager) Heard(gone api.InstanceFact) {
+	key := dynamicplugins.Key{ID: gone.PluginID, AllocID: gone.AllocID, Type: gone.Type}
+	if err := m.forget(key); err != nil {
+		m.log.Error("plugin instance could not be forgotten", "plugin", key.ID, "error", err)
+	}
+}
+
+func (m *Manager) forget(key dynamicplugins.Key) error {
+	allocations, err := m.memory.Allocations()
+	if err != nil {
+		return err
+	}
+	for i := range allocations {
+		if a := &allocations[i]; a.Assignment.ID == key.AllocID && a.Phase == localdb.PhaseUp {
+			return nil
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.instances[key] != nil {
+		return nil
+	}
+	delete(m.told, key)
+	return m.memory.DeleteInstance(&localdb.Instance{PluginID: key.ID, AllocID: key.AllocID, Status: api.InstanceStatus{Type: key.Type}})
 }
 
 // tells notes what a healthy instance has told. It is recorded before it is

@@ -439,6 +439,45 @@ func TestPluginConfiguredAwayIsGone(t *testing.T) {
 	})
 }
 
+// That an allocation's instance is gone was forgotten before the servers had
+// heard it, and of one that had ended it was not forgotten before the next start.
+func TestGoneIsSaidUntilItIsHeard(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		_, _, p := driver(t, csitest.Everything(), csitest.Node{})
+		p.AllocID = "alloc-1"
+		f.registry.Register(p)
+		synctest.Wait()
+		gone := goneFact()
+		gone.AllocID = p.AllocID
+		f.memory.up = []api.AllocID{p.AllocID}
+		f.registry.Deregister(p.Key())
+		synctest.Wait()
+		f.manager.Heard(gone)
+		if known, _ := f.memory.Instances(); len(known) != 1 {
+			t.Errorf("of an instance that is to come back is known: %+v", known)
+		}
+		f.memory.up = nil
+		for range 2 {
+			f.restart()
+			synctest.Wait()
+			if diff := cmp.Diff([]api.InstanceFact{gone}, f.facts.said()); diff != "" {
+				t.Errorf("said before it was heard (-want +got):\n%s", diff)
+			}
+		}
+		f.manager.Heard(gone)
+		if known, _ := f.memory.Instances(); len(known) > 0 {
+			t.Errorf("after it was heard is known: %+v", known)
+		}
+		f.restart()
+		synctest.Wait()
+		if said := f.facts.said(); len(said) > 0 {
+			t.Errorf("said again: %+v", said)
+		}
+	})
+}
+
 // Of several instances of one plugin, one that can serve is found.
 func TestHealthyInstanceIsFound(t *testing.T) {
 	t.Parallel()

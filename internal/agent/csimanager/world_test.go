@@ -108,6 +108,7 @@ type ledger struct {
 	mu        sync.Mutex
 	stagings  map[string][]byte
 	instances map[string][]byte
+	up        []api.AllocID // the allocations that run
 	writes    int
 	// fail is asked before and after every write, and with what it answers the
 	// write ends. The write is done unless it was refused before.
@@ -118,7 +119,14 @@ func newLedger() *ledger {
 	return &ledger{stagings: map[string][]byte{}, instances: map[string][]byte{}}
 }
 
-func (*ledger) Allocations() ([]localdb.Allocation, error) { return nil, nil }
+func (l *ledger) Allocations() (all []localdb.Allocation, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, id := range l.up {
+		all = append(all, localdb.Allocation{Phase: localdb.PhaseUp, Assignment: api.AllocAssignment{ID: id}})
+	}
+	return all, nil
+}
 
 func (l *ledger) DeleteInstance(i *localdb.Instance) error {
 	return l.write(func() error {
