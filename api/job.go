@@ -196,6 +196,8 @@ type JobStatus struct {
 	Applied time.Time `json:"applied,omitzero"` // ApplyJob, RevertJob
 	// Stable is the newest revision that was healthy everywhere.
 	Stable uint64 `json:"stable,omitempty"` // StabilizeJob
+	// Promoted is the revision that was promoted last.
+	Promoted uint64 `json:"promoted,omitempty"` // PromoteJob, RevertJob
 	// Reverted says why the job went back to an older revision by itself.
 	Reverted *Reversion `json:"reverted,omitempty"` // RevertJob, ApplyJob
 	// Waiting is since when the scheduler has had something to do for the job.

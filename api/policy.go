@@ -25,6 +25,20 @@ type Update struct {
 	// Order says which of two allocations of a place goes first; "" leaves it to
 	// what the group holds.
 	Order UpdateOrder `json:"order,omitempty"`
+	// Canary is in how many places a newer revision is tried first. Nothing is
+	// stopped until it is promoted.
+	Canary int `json:"canary,omitempty"`
+	// AutoPromote promotes it when all canaries of the job are healthy.
+	AutoPromote bool `json:"auto_promote,omitempty"`
+}
+
+// Promotion says that a revision that is being tried is to take the place of
+// the one before it.
+type Promotion struct {
+	// Revision is the job's newest; 0 stands for it.
+	Revision uint64 `json:"revision,omitempty"`
+	// Version is the one that the job must have; 0 for any.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // UpdateOrder says whether the older allocation of a place is stopped before the
@@ -230,6 +244,8 @@ func (s *JobSpec) UpdateOf(g *TaskGroup) Update {
 		set(&u.HealthyDeadline, over.HealthyDeadline)
 		u.AutoRevert = u.AutoRevert || over.AutoRevert
 		set(&u.Order, over.Order)
+		set(&u.Canary, over.Canary)
+		u.AutoPromote = u.AutoPromote || over.AutoPromote
 	}
 	return u
 }
@@ -264,6 +280,9 @@ func (u *Update) validate(p *Problems, path string) {
 	}
 	full := (&JobSpec{Update: u}).UpdateOf(&TaskGroup{})
 	validatePace(p, path, u.pace(), full.pace())
+	if u.Canary < 0 {
+		p.Add(path+".canary", "is negative", "give a number from 1, or leave it out")
+	}
 	if u.Order != "" {
 		oneOf(p, path+".order", u.Order, UpdateOrders()...)
 	}
@@ -280,6 +299,12 @@ func (s *JobSpec) validateUpdate(p *Problems, path string, g *TaskGroup) {
 		return
 	}
 	u, reason := s.UpdateOf(g), s.alone(g)
+	if first := s.StopsFirst(g); u.Canary > 0 && first != "" {
+		p.Addf(path+".update.canary", "remove it", "is %d, and a canary runs beside the older allocation, which this group's cannot: %s", u.Canary, first)
+	}
+	if u.AutoPromote && u.Canary == 0 {
+		p.Add(path+".update.auto_promote", "is true, and there are no canaries to promote", "add canary, or remove it")
+	}
 	if u.Order == StartFirst && reason != "" {
 		p.Addf(path+".update.order", "remove it, or use stop-first", "is start-first, and two allocations of a place cannot run at once: %s", reason)
 	}

@@ -38,6 +38,12 @@ func (c *Client) RevertJob(ctx context.Context, ns api.NamespaceID, id api.JobID
 	return change[api.JobInfo](ctx, c, call{method: http.MethodPost, path: []string{"job", string(ns), string(id), "revert"}, body: to})
 }
 
+// PromoteJob has the revision that a job's canaries try take the place of the one
+// before it.
+func (c *Client) PromoteJob(ctx context.Context, ns api.NamespaceID, id api.JobID, p api.Promotion) (api.JobInfo, error) {
+	return change[api.JobInfo](ctx, c, call{method: http.MethodPost, path: []string{"job", string(ns), string(id), "promote"}, body: p})
+}
+
 // ScaleJob applies a job with another count of a group.
 func (c *Client) ScaleJob(ctx context.Context, ns api.NamespaceID, id api.JobID, to api.Scale) (api.JobInfo, error) {
 	return change[api.JobInfo](ctx, c, call{method: http.MethodPost, path: []string{"job", string(ns), string(id), "scale"}, body: to})

@@ -30,6 +30,7 @@ func usages() map[string][]string {
 		"job explain":             {"berth job explain writer"},
 		"job stop":                {"berth job stop writer", "berth job stop writer --detach"},
 		"job history":             {"berth job history writer", "berth job history writer --diff"},
+		"job promote":             {"berth job promote web"},
 		"job revert":              {"berth job revert writer 2"},
 		"job scale":               {"berth job scale writer 3", "berth job scale writer web 3 --detach"},
 		"job init":                {"berth job init"},

@@ -54,6 +54,7 @@ func (a *app) jobCommand() *cobra.Command {
 		a.explainCommand("job", "a job", a.explainJob),
 		a.jobHistoryCommand(),
 		a.jobRevertCommand(),
+		a.jobPromoteCommand(),
 		a.jobScaleCommand(),
 		a.initJobCommand(),
 		stop,

@@ -88,6 +88,21 @@ func (a *app) jobRevertCommand() *cobra.Command {
 	})
 }
 
+func (a *app) jobPromoteCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "promote ID",
+		Short: "Have the revision that a job's canaries try take the place of the one before it, and wait until it runs",
+		Long: "Promotes the newest revision of a job whose update has canaries: the older allocations beside them are stopped, and the other\n" +
+			"places are exchanged as max_parallel says. It is refused as long as a canary is not healthy. The way back is 'berth job revert'.",
+		Args: cobra.ExactArgs(1),
+	}
+	return a.amendCommand(cmd, func(args []string) (amendment, error) {
+		return func(ctx context.Context, c *client.Client, version uint64) (api.JobInfo, error) {
+			return c.PromoteJob(ctx, a.ns(), api.JobID(args[0]), api.Promotion{Version: version})
+		}, nil
+	})
+}
+
 func (a *app) jobScaleCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scale ID [GROUP] COUNT",

@@ -72,6 +72,7 @@ func kinds() []kind {
 		{"node.eligibility", 1, func() Command { return &SetEligibility{} }},
 		{"allocation.revise", 1, func() Command { return &ReviseAllocation{} }},
 		{"allocation.retake", 1, func() Command { return &RetakePlace{} }},
+		{"job.promote", 1, func() Command { return &PromoteJob{} }},
 	}
 }
 

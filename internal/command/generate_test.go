@@ -194,6 +194,12 @@ func drawLater(t *rapid.T, v state.View, now time.Time, kind command.Kind) comma
 			c.ID, c.Version = a.ID, version(t, &a.Meta)
 		}
 		return c
+	case "job.promote":
+		c := &command.PromoteJob{Namespace: api.DefaultNamespace, ID: jobID(t), Revision: 1}
+		if job := v.Job(c.Namespace, c.ID); job != nil {
+			c.Revision = job.Revision
+		}
+		return c
 	case "allocation.retake":
 		c := &command.RetakePlace{ID: "none", From: "none", Revision: 1, Reason: "drawn"}
 		for older := range v.Allocations() {

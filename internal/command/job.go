@@ -204,6 +204,7 @@ func (c *RevertJob) Apply(tx *state.Tx) error {
 	}
 	next := *job
 	next.Status.Reverted = &api.Reversion{From: job.Revision, To: rev.Revision, Reason: c.Reason, Time: tx.Now()}
+	next.Status.Promoted = job.Revision + 1 // it was tried already
 	revise(tx, &next, rev.Spec)
 	return nil
 }

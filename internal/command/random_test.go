@@ -28,7 +28,7 @@ volume {"id":"pg","status":{"state":"ready"},"spec":{"capabilities":[` + everyMo
 volume {"id":"shared","status":{"state":"ready"},"spec":{"capabilities":[` + everyMode + `]}}
 publication {"volume_id":"media","node_id":"n1"}
 job {"id":"db","spec":{"groups":[{"count":2,"volumes":[{"source":"pg","access_mode":"multi-node-multi-writer"}]}]}}
-job {"id":"web","revision":2,"spec":{"groups":[{"count":1}]},"status":{"serial":2}}
+job {"id":"web","revision":2,"spec":{"update":{"canary":1},"groups":[{"count":1}]},"status":{"serial":2}}
 revision {"job_uid":"uid-web","revision":1,"spec":{"groups":[{"count":1}]}}
 allocation {"id":"older","job_id":"web","node_id":"n1","revision":1,"replaced":true,"status":{"state":"running"}}
 allocation {"id":"newer","job_id":"web","node_id":"n2","revision":2,"status":{"state":"running"}}

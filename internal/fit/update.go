@@ -29,6 +29,12 @@ func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.T
 // older one runs: it holds nothing that is for one.
 func Beside(s *api.JobSpec, g *api.TaskGroup) bool { return s.StopsFirst(g) == "" }
 
+// Promoted reports whether the job's newest revision may take the place of what a
+// group runs: it is not to be tried first, or was promoted.
+func Promoted(job *api.Job, g *api.TaskGroup) bool {
+	return job.Spec.UpdateOf(g).Canary == 0 || job.Status.Promoted == job.Revision
+}
+
 // Current reports whether an allocation of an older spec may go on under the
 // job's spec of now: nothing of its group has changed that takes a new process.
 func Current(old, spec *api.JobSpec, group string) bool {

@@ -117,6 +117,10 @@ func (p *pass) stopOutgoing(a *api.Allocation) {
 				a.ID.Short(), a.Revision, after.ID.Short()), after.CreateTime, next)
 			return
 		}
+		if !fit.Promoted(p.job, group) {
+			p.plan.Wait(p.slot(at), fmt.Sprintf("allocation %s of revision %d runs until %s", a.ID.Short(), a.Revision, p.promotion()), after.CreateTime, time.Time{})
+			return
+		}
 		reason = fmt.Sprintf("allocation %s of a newer revision is healthy", after.ID.Short())
 	}
 	p.plan.Add(&command.StopAllocation{ID: a.ID, Version: a.Version, Reason: reason})

@@ -140,7 +140,7 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 		if !p.mayExchange(a, group) {
 			return
 		}
-		if p.joins(a, group) {
+		if p.joins(a, group) || p.tried(a, group) {
 			return
 		}
 	case p.everywhere() && a.Terminal() && p.left(a):

@@ -96,6 +96,13 @@ func (p *pass) mayExchange(a *api.Allocation, group *api.TaskGroup) bool {
 		return true
 	}
 	u := p.update(group)
+	if !fit.Promoted(p.job, group) {
+		if a.Index < u.rules.Canary {
+			return true
+		}
+		p.plan.Wait(p.slot(place{group: group, index: a.Index}), fmt.Sprintf("runs revision %d until %s", a.Revision, p.promotion()), p.job.Status.Applied, time.Time{})
+		return false
+	}
 	if u.room > 0 {
 		u.room--
 		return true
@@ -124,6 +131,9 @@ func reconcileHealth(v state.View, now time.Time, ns api.NamespaceID, id api.Job
 		for at, a := range p.places(&job.Spec.Groups[i]) {
 			healthy = p.examine(at, a) && healthy
 		}
+	}
+	if p.promote(); len(p.plan.Commands) > 0 {
+		return p.plan
 	}
 	if healthy {
 		p.plan.Add(&command.StabilizeJob{Namespace: ns, ID: id, Version: job.Version})
@@ -207,5 +217,42 @@ func (p *pass) failed(at place, a *api.Allocation, rules api.Update, began time.
 		p.plan.Add(&command.RevertJob{Namespace: p.job.Namespace, ID: p.job.ID, Version: p.job.Version, Reason: reason})
 	default:
 		p.plan.Wait(p.slot(at), fmt.Sprintf("revision %d did not become healthy in %s", p.job.Revision, time.Duration(rules.HealthyDeadline)), began, time.Time{})
+	}
+}
+
+// tried says that an older allocation beside which a canary is to run stays,
+// because there is no room for both.
+func (p *pass) tried(a *api.Allocation, group *api.TaskGroup) bool {
+	if a.Status.State != api.AllocRunning || fit.Promoted(p.job, group) || p.job.Spec.Type.Ends() {
+		return false
+	}
+	p.plan.Wait(p.slot(place{group: group, index: a.Index}),
+		fmt.Sprintf("runs revision %d until a node has room for a canary beside it", a.Revision), p.job.Status.Applied, time.Time{})
+	return true
+}
+
+// promotion is what an update waits for that is being tried.
+func (p *pass) promotion() string {
+	return fmt.Sprintf("revision %d is promoted (berth job promote %s)", p.job.Revision, p.job.ID)
+}
+
+// promote promotes the newest revision when all of its canaries are healthy, if
+// each group that has some wants that.
+func (p *pass) promote() {
+	asked := false
+	for i := range p.job.Spec.Groups {
+		if g := &p.job.Spec.Groups[i]; !fit.Promoted(p.job, g) {
+			if !p.job.Spec.UpdateOf(g).AutoPromote {
+				return
+			}
+			asked = true
+		}
+	}
+	if !asked {
+		return
+	}
+	reason, next := command.Untried(p.v, p.job, p.now)
+	if p.wake(next); reason == "" {
+		p.plan.Add(&command.PromoteJob{Namespace: p.job.Namespace, ID: p.job.ID, Version: p.job.Version, Revision: p.job.Revision})
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -97,6 +98,31 @@ func (h *Handler) revertJob(r *request) (any, error) {
 		}
 		return rev.Spec, nil
 	})
+}
+
+// promoteJob promotes the newest revision of a job.
+func (h *Handler) promoteJob(r *request) (any, error) {
+	var asked api.Promotion
+	if err := r.decode(&asked); err != nil {
+		return nil, err
+	}
+	if err := h.notRecovering(); err != nil {
+		return nil, err
+	}
+	id := api.JobID(r.PathValue("id"))
+	job := h.Log.View().Job(r.namespace(), id)
+	if job == nil {
+		return nil, noSuch("job", string(id), r.namespace())
+	}
+	promote := &command.PromoteJob{Namespace: job.Namespace, ID: id, Version: asked.Version, Revision: cmp.Or(asked.Revision, job.Revision)}
+	if _, err := h.propose(r, promote); err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	if now := v.Job(job.Namespace, id); now != nil {
+		job = now
+	}
+	return h.jobInfo(v, job), nil
 }
 
 // scaleJob applies the current spec with another count of one group.

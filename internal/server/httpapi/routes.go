@@ -84,6 +84,8 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.getJobRevision, query: polls(), answer: api.JobRevision{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/revert", name: "RevertJob", doc: "Apply an earlier spec of a job again.",
 			handle: h.revertJob, body: api.Revert{}, answer: api.JobInfo{}},
+		{pattern: "POST /v1/job/{namespace}/{id}/promote", name: "PromoteJob", doc: "Have the revision that a job's canaries try take the place of the one before it.",
+			handle: h.promoteJob, body: api.Promotion{}, answer: api.JobInfo{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/scale", name: "ScaleJob", doc: "Apply a job with another count of a group.",
 			handle: h.scaleJob, body: api.Scale{}, answer: api.JobInfo{}},
 		{pattern: "GET /v1/allocations", name: "Allocations", doc: "List allocations.",

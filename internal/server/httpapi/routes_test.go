@@ -50,6 +50,10 @@ func TestEveryRoute(t *testing.T) {
 			{"POST /v1/job/default/new/plan?version=0", job("pg"), nil, &api.JobPlan{}, false},
 			{"GET /v1/job/default/db/revisions", nil, nil, &[]api.JobRevision{}, true},
 			{"GET /v1/job/default/db/revision/1", nil, nil, &api.JobRevision{}, true},
+			{"PUT /v1/job/default/tried", api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{
+				{Name: "g", Update: &api.Update{Canary: 1}, Tasks: []api.Task{{Name: "t", Driver: "exec"}}},
+			}}, nil, &api.JobInfo{}, false},
+			{"POST /v1/job/default/tried/promote", api.Promotion{}, nil, &api.JobInfo{}, false},
 			{"POST /v1/job/default/db/revert", api.Revert{Revision: 1}, nil, &api.JobInfo{}, false},
 			{"POST /v1/job/default/db/scale", map[string]any{"count": 1}, nil, &api.JobInfo{}, false},
 			{"GET /v1/allocations", nil, nil, &[]*api.Allocation{}, true},
