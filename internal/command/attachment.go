@@ -81,7 +81,7 @@ func (c *AdvanceAttachment) attached(tx *state.Tx, a *api.Attachment) error {
 		return conflict("volume %s is not attached to node %s", a.VolumeID, a.NodeID)
 	}
 	if vol := tx.Volume(a.Namespace, a.VolumeID); vol != nil {
-		if other := called(tx.View, vol); other != "" {
+		if other := Called(tx.View, vol); other != "" {
 			return conflict("volume %s waits for operation %s", a.VolumeID, other)
 		}
 	}

@@ -29,7 +29,7 @@ func Blocked(v state.View, op *api.Operation) string {
 		return fmt.Sprintf("waits for operation %s", other)
 	}
 	if op.Kind.Subject() == api.SubjectPublication {
-		if other := called(v, vol); other != "" {
+		if other := Called(v, vol); other != "" {
 			return fmt.Sprintf("waits for operation %s", other)
 		}
 		return ""
@@ -54,16 +54,16 @@ func Blocked(v state.View, op *api.Operation) string {
 	return ""
 }
 
-// called is the call that an agent has and that changes the volume, or "".
-func called(v state.View, vol *api.Volume) api.OperationID {
-	if !Changes(vol.Status.Operation.Kind()) {
-		return ""
+// Called is the call that an agent has and that changes or copies the volume, or
+// "". No node is told to mount the volume meanwhile, also where the plugin has
+// nothing to attach.
+func Called(v state.View, vol *api.Volume) api.OperationID {
+	if Changes(vol.Status.Operation.Kind()) {
+		if op := v.Operation(vol.Status.Operation); op != nil && op.Status.State == api.OperationAssigned {
+			return op.ID
+		}
 	}
-	op := v.Operation(vol.Status.Operation)
-	if op == nil || op.Status.State != api.OperationAssigned {
-		return ""
-	}
-	return op.ID
+	return snapshotting(v, vol, "")
 }
 
 // mounting is an attachment that the node is at this moment about to stage or

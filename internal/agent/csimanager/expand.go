@@ -2,6 +2,7 @@ package csimanager
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -46,8 +47,11 @@ func (m *Mounter) Expand(ctx context.Context, op *api.Operation) (api.OperationR
 }
 
 // expand calls NodeExpandVolume for a volume that is at path, and records to
-// what size it grew.
+// what size it grew, or that it does not while it is published there.
 func (m *Mounter) expand(ctx context.Context, by caller, s *localdb.Staging, path string, r api.NodeExpandRequest) (api.OperationResult, error) {
+	if s.Refusal != nil && r.CapacityMin <= s.Refusal.Size {
+		return api.OperationResult{}, &csi.Error{Method: "NodeExpandVolume", Code: csi.CodeFailedPrecondition, Message: s.Refusal.Message}
+	}
 	r.ExternalID = s.ExternalID
 	req := csi.NodeExpandRequest{NodeExpandRequest: r, VolumePath: by.sees(path)}
 	if s.Staged {
@@ -56,6 +60,13 @@ func (m *Mounter) expand(ctx context.Context, by caller, s *localdb.Staging, pat
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	result, err := by.client.NodeExpand(ctx, req)
+	if refused, ok := errors.AsType[*csi.Error](err); ok && refused.Code == csi.CodeFailedPrecondition && path != s.StagingPath {
+		s.Refusal = &localdb.Refusal{Size: r.CapacityMin, Message: refused.Message}
+		if err := m.ledger.PutStaging(s); err != nil {
+			// At worst the plugin says it again.
+			m.log.Error("that a volume does not grow in use could not be recorded", "volume", s.VolumeID, "error", err)
+		}
+	}
 	if err != nil {
 		return result, err
 	}

@@ -143,6 +143,32 @@ func TestExpand_FailureKeepsNobodyFromTheVolume(t *testing.T) {
 	})
 }
 
+// TestExpand_IsNotRepeatedWhileInUse: a driver without staging that refuses, as
+// the volume is in use, right after it was published, is not asked again before
+// something has changed; the servers, who ask next, get its answer.
+func TestExpand_IsNotRepeatedWhileInUse(t *testing.T) {
+	t.Parallel()
+	inWorld(t, csitest.Options{Expand: true, NodeExpand: true}, func(_ testing.TB, w *world) {
+		a := w.volume(wish{})
+		w.enlarge(a)
+		a.NodeExpansion = larger
+		w.backend.Script(csitest.Rule{Method: "NodeExpandVolume", Times: 1, Do: csitest.Fail(csi.CodeFailedPrecondition, "in use")})
+		w.mount(a)
+		for range 2 {
+			_, err := w.mounter.Expand(w.t.Context(), nodeExpand(a))
+			if refused, ok := errors.AsType[*csi.Error](err); !ok || refused.Code != csi.CodeFailedPrecondition || refused.Message != "in use" || refused.Unsent {
+				w.t.Errorf("asked again: %v, want the answer that it gave", err)
+			}
+			w.restart()
+		}
+		w.wantCalls(w.up("NodeExpandVolume FAILED_PRECONDITION\n"))
+		w.unmount(a)
+		w.mount(a)
+		w.wantGrown(larger)
+		w.wantNoViolations()
+	})
+}
+
 func TestExpand_OfADriverThatCannotOnNodesIsNotCalled(t *testing.T) {
 	t.Parallel()
 	inWorld(t, csitest.Options{Stage: true, Expand: true}, func(_ testing.TB, w *world) {

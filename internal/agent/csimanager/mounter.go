@@ -173,7 +173,7 @@ func (m *Mounter) staging(a *api.AttachmentAssignment) (s *localdb.Staging, reco
 		}, false, nil
 	}
 	if s.BootID != m.bootID {
-		s.BootID, s.Staged, s.Grown = m.bootID, false, 0
+		s.BootID, s.Staged, s.Grown, s.Refusal = m.bootID, false, 0, nil
 		for i := range s.Users {
 			s.Users[i].Published = false
 		}
@@ -363,6 +363,7 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 			by.plugin.ID, user.TargetPath)}
 	}
 	user.Published, user.Given = true, req.Group != 0
+	s.Refusal = nil
 	if err := m.ledger.PutStaging(s); err != nil {
 		return err
 	}

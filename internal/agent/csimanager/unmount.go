@@ -71,6 +71,7 @@ func (m *Mounter) leave(s *localdb.Staging, user int) error {
 	if s.Users[user].Published || last && s.Staged {
 		s.Users[user].Published = false
 		s.Staged = s.Staged && !last
+		s.Refusal = nil
 		if err := m.ledger.PutStaging(s); err != nil {
 			return err
 		}

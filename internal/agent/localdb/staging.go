@@ -32,8 +32,19 @@ type Staging struct {
 	// Grown is the size in bytes to which what is on the volume was grown since it
 	// was staged; 0 if it was not.
 	Grown int64 `json:"grown,omitempty"`
+	// Refusal is what the plugin said when what is on the volume was to grow while
+	// it was in use; nil if it did not, or something was published or unpublished
+	// since.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Users are the attachments that are published, or may be.
 	Users []User `json:"users"`
+}
+
+// Refusal is an answer FAILED_PRECONDITION to NodeExpandVolume. The call is not
+// to be repeated while the volume is in use (CSI spec, NodeExpandVolume Errors).
+type Refusal struct {
+	Size    int64  `json:"size"` // that was asked for, in bytes
+	Message string `json:"message"`
 }
 
 // User is one attachment's use of a volume.

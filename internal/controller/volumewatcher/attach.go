@@ -47,13 +47,11 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	}
 }
 
-// changes says for which change of the volume its next user waits, or "": a call
-// that an agent has, and an expansion that must not be in use.
+// changes says for which change or copy of the volume its next user waits, or "":
+// a call that an agent has, and an expansion that must not be in use.
 func (p *pass) changes() string {
-	if id := p.vol.Status.Operation; command.Changes(id.Kind()) {
-		if op := p.v.Operation(id); op != nil && op.Status.State == api.OperationAssigned {
-			return fmt.Sprintf("waits for operation %s", id)
-		}
+	if id := command.Called(p.v, p.vol); id != "" {
+		return fmt.Sprintf("waits for operation %s", id)
 	}
 	return command.ExpandsFirst(p.v, p.vol)
 }

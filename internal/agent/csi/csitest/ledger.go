@@ -1,6 +1,8 @@
 package csitest
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -132,6 +134,12 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 		case undoing(c.Method) && changing(other.Method), changing(c.Method) && undoing(other.Method):
 			// What takes a volume away from a node waits for nobody: how long a call
 			// that changes it takes, the caller cannot know.
+		case changing(c.Method) && b.again(other), changing(other.Method) && b.again(c):
+			// A node tries again what did not succeed, for as long as that takes. The
+			// volume is not kept from being changed and copied by one that cannot
+			// mount it, and nobody but the node knows when the next try is.
+		case other.Method == "ControllerUnpublishVolume" && c.Node == other.Node && b.forgotten(c, v):
+			// A machine that was off was passed over, and takes down what it remembers.
 		case c.By == other.By && c.conn != other.conn:
 			// A caller that died and came back cannot know of its old call,
 			// and the driver may hear of the new one first.
@@ -161,6 +169,36 @@ func undoing(method string) bool {
 // changing reports whether a call changes or copies a volume that may be in use.
 func changing(method string) bool {
 	return method == "ControllerExpandVolume" || method == "ControllerModifyVolume" || method == "CreateSnapshot"
+}
+
+// forgotten reports whether a call takes down what a reboot has taken down already.
+func (b *Backend) forgotten(c *call, v *volume) bool {
+	if c.Method != "NodeUnpublishVolume" && c.Method != "NodeUnstageVolume" || v == nil {
+		return false
+	}
+	p := v.presence(c.Node)
+	if p.stage.real {
+		return false
+	}
+	for _, t := range p.targets {
+		if t.real {
+			return false
+		}
+	}
+	return true
+}
+
+// again reports whether a call that mounts is another try of one that failed.
+func (b *Backend) again(c *call) bool {
+	if c.Method != "NodeStageVolume" && c.Method != "NodePublishVolume" {
+		return false
+	}
+	for _, r := range slices.Backward(b.calls) {
+		if r.Seq < c.Seq && r.Method == c.Method && r.Volume == c.Volume && r.Node == c.Node {
+			return r.Code != codeName(nil)
+		}
+	}
+	return false
 }
 
 // leave ends a call that was admitted.
