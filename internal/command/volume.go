@@ -93,21 +93,8 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 	case same && old.Status.State != api.VolumeFailed:
 		again(tx, &next)
 	case old.Status.State == api.VolumeFailed:
-		// Nothing was made, or what was made is not as asked for: the changed spec
-		// is a new try, under the same name at the plugin.
-		if err := c.alone(tx); err != nil {
+		if err := c.retry(tx, old, &next); err != nil {
 			return err
-		}
-		made := !old.Spec.Registered() && old.Status.ExternalID != ""
-		if made && (c.Spec.Registered() || c.Spec.PluginID != old.Spec.PluginID) {
-			return conflict("plugin %s has made volume %s as %q, not as asked for; delete it before it is to be another one",
-				old.Spec.PluginID, c.ID, old.Status.ExternalID)
-		}
-		c.claim(tx)
-		next.Spec = c.Spec
-		next.Status = begin(tx, &c.Spec)
-		if made {
-			next.Status.ExternalID = old.Status.ExternalID
 		}
 	case old.Status.State == api.VolumeCreating:
 		return conflict("volume %s is being created from an earlier spec; wait, or delete it", c.ID)
@@ -122,6 +109,27 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 	}
 	if !same || next.Status.State != old.Status.State || refused(old) != refused(&next) || !slices.Equal(next.Secrets, old.Secrets) {
 		tx.PutVolume(&next)
+	}
+	return nil
+}
+
+// retry makes a changed spec of a volume that could not be created a new try,
+// under the same name at the plugin. Nothing was made, or what was made is not as
+// asked for.
+func (c *ApplyVolume) retry(tx *state.Tx, old, next *api.Volume) error {
+	if err := c.alone(tx); err != nil {
+		return err
+	}
+	made := !old.Spec.Registered() && old.Status.ExternalID != ""
+	if made && (c.Spec.Registered() || c.Spec.PluginID != old.Spec.PluginID) {
+		return conflict("plugin %s has made volume %s as %q, not as asked for; delete it before it is to be another one",
+			old.Spec.PluginID, c.ID, old.Status.ExternalID)
+	}
+	c.claim(tx)
+	next.Spec = c.Spec
+	next.Status = begin(tx, &c.Spec)
+	if made {
+		next.Status.ExternalID = old.Status.ExternalID
 	}
 	return nil
 }
