@@ -338,7 +338,7 @@ func TestPlanIsWhatHappens(t *testing.T) {
 				names = append(names, a.ID.Short(), a.Name())
 			case was.Desired == api.DesireRun && a.Desired == api.DesireStop && !was.Terminal():
 				got.Stop = append(got.Stop, api.PlannedStop{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID, Reason: a.DesiredReason})
-			case !a.Terminal() && a.Desired == api.DesireRun:
+			case !a.Terminal() && a.Desired == api.DesireRun && !a.Replaced: // else it goes when its successor is healthy
 				got.Keep = append(got.Keep, api.PlannedKeep{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID})
 			}
 		}

@@ -76,7 +76,7 @@ func TestExamplesOfThePageAreTaken(t *testing.T) {
 	for _, text := range examples(read(t, "docs/files.md")) {
 		got = append(got, names(t, "docs/files.md", text)...)
 	}
-	if diff := cmp.Diff([]string{"volume pg", "volume letters", "volume mysql", "volume ledger", "job db", "job reports", "job web", "job web", "job db", "job db", "job nfs", "job store"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"volume pg", "volume letters", "volume mysql", "volume ledger", "job db", "job reports", "job web", "job web", "job db", "job db", "job renderer", "job nfs", "job store"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

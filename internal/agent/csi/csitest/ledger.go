@@ -2,6 +2,7 @@ package csitest
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -138,8 +139,9 @@ func (b *Backend) admit(c *call) (other *call, abort bool) {
 			// A node tries again what did not succeed, for as long as that takes. The
 			// volume is not kept from being changed and copied by one that cannot
 			// mount it, and nobody but the node knows when the next try is.
-		case other.Method == "ControllerUnpublishVolume" && c.Node == other.Node && b.forgotten(c, v):
-			// A machine that was off was passed over, and takes down what it remembers.
+		case (b.forgotten(c, v) || b.forgotten(other, v)) && !sameNode(c, other):
+			// A machine that was off was passed over, and takes down what it remembers,
+			// while the others have gone on.
 		case c.By == other.By && c.conn != other.conn:
 			// A caller that died and came back cannot know of its old call,
 			// and the driver may hear of the new one first.
@@ -186,6 +188,11 @@ func (b *Backend) forgotten(c *call, v *volume) bool {
 		}
 	}
 	return true
+}
+
+// sameNode reports whether two calls are for the same node to serve.
+func sameNode(a, b *call) bool {
+	return strings.HasPrefix(a.Method, "Node") && strings.HasPrefix(b.Method, "Node") && a.Node == b.Node
 }
 
 // again reports whether a call that mounts is another try of one that failed.
