@@ -115,6 +115,8 @@ func (s *JobSpec) alone(g *TaskGroup) string {
 // it is taken for alone.
 func (r *VolumeRequest) shared() bool {
 	switch {
+	case r.Ephemeral != nil:
+		return true // each has its own
 	case r.Host(), r.AccessMode == MultiNodeSingleWriter:
 		return r.ReadOnly
 	}
