@@ -192,7 +192,7 @@ func (c *Consensus) leadOnce(ctx context.Context) error {
 
 // Propose writes the commands as one plan and returns the index of its commit.
 // Without an error, what the commands ask for is in the committed state, also
-// if it was there already.
+// if it was there already. What a refusal rests on is committed, too.
 func (c *Consensus) Propose(ctx context.Context, commands ...command.Command) (uint64, error) {
 	type answer struct {
 		index uint64
@@ -201,7 +201,7 @@ func (c *Consensus) Propose(ctx context.Context, commands ...command.Command) (u
 	answered := make(chan answer, 1)
 	done := func(index uint64, err error) { answered <- answer{index, err} }
 	if err := c.proposer.propose(ctx, commands, done); err != nil {
-		return 0, err
+		return 0, settled(ctx, err)
 	}
 	select {
 	case a := <-answered:

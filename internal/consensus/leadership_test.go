@@ -314,7 +314,7 @@ func check(t *testing.T, operations []porcupine.Operation) {
 
 // TestUnchangedWriteOnDeposedLeader: a leader whose disk hangs does not notice
 // that the others go on without it. It must not say that something is written,
-// because it was when it last looked.
+// because it was when it last looked, nor refuse something for that.
 func TestUnchangedWriteOnDeposedLeader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -348,6 +348,13 @@ func TestUnchangedWriteOnDeposedLeader(t *testing.T) {
 		wg.Go(func() {
 			if _, err := old.Propose(t.Context(), job("register", 1)); api.CodeOf(err) != api.CodeUnavailable {
 				t.Errorf("a write of what was there before was answered with %v", err)
+			}
+		})
+		wg.Go(func() {
+			refused := job("register", 3)
+			refused.Version = 2 // which it has at the others
+			if _, err := old.Propose(t.Context(), refused); api.CodeOf(err) != api.CodeUnavailable {
+				t.Errorf("a write that was refused for what was there before was answered with %v", err)
 			}
 		})
 		time.Sleep(time.Second)

@@ -83,8 +83,36 @@ func (p *proposer) propose(ctx context.Context, plan command.Plan, done Done) er
 	if err != nil {
 		return p.refused(err)
 	}
-	_, err = p.enqueue(ctx, func(state.View, time.Time) (planned, error) { return it, nil }, done)
+	_, err = p.enqueue(ctx, func(state.View, time.Time) (planned, error) { return it, nil }, done, true)
 	return err
+}
+
+// unsettled is why a plan was refused on an overlay that holds what may never be
+// written. When that is known, known says so, with an error if it was not: then
+// nobody knows whether the plan would have been refused.
+type unsettled struct {
+	error
+	known <-chan error
+}
+
+func (u *unsettled) Unwrap() error { return u.error }
+
+// settled waits until it is known that what a plan was refused on is true. Else
+// who asks would be told of what never came to be.
+func settled(ctx context.Context, refusal error) error {
+	u, ok := errors.AsType[*unsettled](refusal)
+	if !ok {
+		return refusal
+	}
+	select {
+	case err := <-u.known:
+		if err != nil {
+			return errNotLeading() // nothing was written
+		}
+		return u.error
+	case <-ctx.Done():
+		return api.Errorf(api.CodeUnavailable, "nothing was written, and why is not known yet: %v", context.Cause(ctx))
+	}
 }
 
 // decide proposes what f plans with the overlay.
@@ -95,7 +123,7 @@ func (p *proposer) decide(ctx context.Context, f Decision, done Done) (writes bo
 			return planned{}, err
 		}
 		return p.prepare(plan)
-	}, done)
+	}, done, false)
 }
 
 // prepare checks a plan, brings it into the log's form, and reads it back: the
@@ -121,8 +149,8 @@ func (p *proposer) prepare(plan command.Plan) (planned, error) {
 }
 
 // enqueue plans when there is room. It answers an error if the plan is not on
-// its way; else done is called.
-func (p *proposer) enqueue(ctx context.Context, f func(state.View, time.Time) (planned, error), done Done) (writes bool, err error) {
+// its way, an unsettled one if that is asked for; else done is called.
+func (p *proposer) enqueue(ctx context.Context, f func(state.View, time.Time) (planned, error), done Done, settle bool) (writes bool, err error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -131,7 +159,7 @@ func (p *proposer) enqueue(ctx context.Context, f func(state.View, time.Time) (p
 	writes, err = p.plan(f, func(index uint64, err error) {
 		<-p.slots
 		done(index, err)
-	})
+	}, settle)
 	if err != nil {
 		<-p.slots
 		return false, p.refused(err)
@@ -141,7 +169,7 @@ func (p *proposer) enqueue(ctx context.Context, f func(state.View, time.Time) (p
 
 // plan runs f on the overlay and keeps what it answers. done is called, sooner
 // or later, unless there is an error.
-func (p *proposer) plan(f func(state.View, time.Time) (planned, error), done Done) (writes bool, err error) {
+func (p *proposer) plan(f func(state.View, time.Time) (planned, error), done Done, settle bool) (writes bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := p.overlay
@@ -157,6 +185,11 @@ func (p *proposer) plan(f func(state.View, time.Time) (planned, error), done Don
 	})
 	if err != nil {
 		p.undo(o, err)
+		if settle && p.overlay == o {
+			known := make(chan error, 1)
+			o.join(func(_ uint64, err error) { known <- err })
+			err = &unsettled{err, known}
+		}
 		return false, err
 	}
 	if !o.dirty() {

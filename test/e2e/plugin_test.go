@@ -324,9 +324,13 @@ func TestPluginJob_Update(t *testing.T) {
 		}
 		return nil
 	})
-	if is := runningTask(t, b, "mock", "driver"); is.PID == old.PID {
-		t.Errorf("the older instance runs on: %+v", is)
-	}
+	// It is withdrawn before its task is stopped.
+	b.Eventually("the older task has ended", limit, func() error {
+		if is := runningTask(t, b, "mock", "driver"); is.PID == old.PID {
+			return fmt.Errorf("it runs on: %+v", is)
+		}
+		return nil
+	})
 	endUnharmed(t, b, writer, "mock")
 }
 
