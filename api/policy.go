@@ -301,7 +301,11 @@ func (s *JobSpec) validateUpdate(p *Problems, path string, g *TaskGroup) {
 		return
 	}
 	u, reason := s.UpdateOf(g), s.alone(g)
-	if first := s.StopsFirst(g); u.Canary > 0 && first != "" {
+	switch first := s.StopsFirst(g); {
+	case u.Canary > 0 && s.Type.Everywhere():
+		p.Addf(path+".update.canary", "remove it, or use a service with a count",
+			"is %d, and the places of a %s job are nodes, of which none is the first", u.Canary, s.Type)
+	case u.Canary > 0 && first != "":
 		p.Addf(path+".update.canary", "remove it", "is %d, and a canary runs beside the older allocation, which this group's cannot: %s", u.Canary, first)
 	}
 	if u.AutoPromote && u.Canary == 0 {

@@ -28,7 +28,7 @@ var updateTable = &table[api.Update]{
 		choice("order", "Whether the older allocation of a place is stopped before the newer one is started. start-first is refused where the group holds what is for one.", api.UpdateOrders(), nil,
 			func(u *api.Update) *api.UpdateOrder { return &u.Order }).standing("start-first where nothing forbids it"),
 		integer("canary", "In how many places a newer revision is tried first, beside the older allocations. Nothing is stopped, and no other place is exchanged, until `berth job promote`. "+
-			"Refused where the older allocation of a place is stopped first.", func(u *api.Update) *int { return &u.Canary }).standing("0"),
+			"Refused where the older allocation of a place is stopped first, and in a system job.", func(u *api.Update) *int { return &u.Canary }).standing("0"),
 		flag("auto_promote", "Promote it when all canaries of the job are healthy.", func(u *api.Update) *bool { return &u.AutoPromote }),
 		flag("auto_revert", "Then go back to the last revision that was healthy everywhere.",
 			func(u *api.Update) *bool { return &u.AutoRevert }),

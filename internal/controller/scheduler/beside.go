@@ -35,10 +35,10 @@ func (p *pass) joins(a *api.Allocation, group *api.TaskGroup) bool {
 func (p *pass) hasRoomBeside(a *api.Allocation, group *api.TaskGroup) bool {
 	p.joined[a.ID] = true
 	at := place{group: group, index: a.Index}
-	planned := p.plan
+	planned, made := p.plan, len(p.made)
 	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	requests, lack := p.volumes(at, serial)
-	p.plan = planned // nothing is made for what may not be placed
+	p.plan, p.made = planned, p.made[:made] // nothing is made for what may not be placed
 	if lack != nil {
 		return false
 	}

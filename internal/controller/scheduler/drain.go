@@ -312,10 +312,10 @@ func (p *pass) migrates(a *api.Allocation) pause {
 // pass.
 func (p *pass) elsewhere(a *api.Allocation, group *api.TaskGroup) string {
 	at := place{group: group, index: a.Index}
-	plan := p.plan
+	plan, made := p.plan, len(p.made)
 	serial := p.job.Status.Serial + uint64(len(p.placed)) + 1
 	requests, lack := p.volumes(at, serial)
-	p.plan = plan // nothing is made for what may not be placed
+	p.plan, p.made = plan, p.made[:made] // nothing is made for what may not be placed
 	if lack != nil {
 		return lack.reason
 	}

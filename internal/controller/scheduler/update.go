@@ -132,7 +132,10 @@ func reconcileHealth(v state.View, now time.Time, ns api.NamespaceID, id api.Job
 			healthy = p.examine(at, a) && healthy
 		}
 	}
-	if p.promote(); len(p.plan.Commands) > 0 {
+	if len(p.plan.Commands) == 0 { // what goes back is not promoted
+		p.promote()
+	}
+	if len(p.plan.Commands) > 0 {
 		return p.plan
 	}
 	if healthy {
