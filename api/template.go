@@ -27,6 +27,7 @@ type Template struct {
 const (
 	maxTemplates    = 100
 	maxTemplateData = 256 << 10 // bytes
+	maxFaults       = 100       // of one template: there is no use in more
 	maxElement      = 200       // bytes of one name in a path
 	maxPath         = 1000      // bytes
 )
@@ -90,9 +91,30 @@ type TemplateFault struct {
 	Message, Mend string
 }
 
-// action matches {{ env "NAME" }}, a string in braces, which stands for itself,
-// and a comment, all as Go's text/template writes them.
-var action = regexp.MustCompile(`^\{\{(-\s)?\s*(?:env\s+` + quoted + `|` + quoted + `|/\*(?s:.*?)\*/)\s*(\s-)?\}\}`)
+// action matches {{ env "NAME" }} and a string in braces, which stands for itself,
+// both as Go's text/template writes them.
+var action = regexp.MustCompile(`^\{\{(-\s)?\s*(?:env\s+` + quoted + `|` + quoted + `)\s*(\s-)?\}\}`)
+
+// What a comment begins with, and what it ends with behind the first */.
+var (
+	commentBegins = regexp.MustCompile(`^\{\{(-\s)?\s*/\*`)
+	commentEnds   = regexp.MustCompile(`^\s*(\s-)?\}\}`)
+)
+
+// known matches an action of those at the beginning of s, or a comment: all of
+// it, the - that it begins with, what env names, the string, and the - at its end.
+func known(s string) []string {
+	begin := commentBegins.FindStringSubmatch(s)
+	if begin == nil {
+		return action.FindStringSubmatch(s)
+	}
+	_, rest, closed := strings.Cut(s[len(begin[0]):], "*/")
+	end := commentEnds.FindStringSubmatch(rest)
+	if !closed || end == nil {
+		return nil
+	}
+	return []string{s[:len(s)-len(rest)+len(end[0])], begin[1], "", "", end[1]}
+}
 
 // quoted matches a string of Go's.
 const quoted = `("(?:[^"\\\n]|\\.)*"|` + "`[^`]*`)"
@@ -111,7 +133,7 @@ func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
 			parts = append(parts, TemplatePart{TemplateText, s})
 		}
 	}
-	at := 0
+	at, ends := 0, map[int]int(nil)
 	for {
 		i := strings.Index(data[at:], "{{")
 		if i < 0 {
@@ -119,31 +141,29 @@ func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
 			return parts, faults
 		}
 		open := at + i
-		m := action.FindStringSubmatch(data[open:])
+		m := known(data[open:])
 		if m == nil {
-			fault, length := strangeAction(data[open:])
+			length := actionLength(data[open:])
+			fault := strangeAction(data[open:], length)
 			fault.Offset = open
 			faults = append(faults, fault)
-			if length == 0 {
+			if length == 0 || len(faults) == maxFaults {
 				return parts, faults
+			}
+			if ends == nil {
+				ends = blocks(data, open)
+			}
+			if end, block := ends[open]; block {
+				length = end - open
 			}
 			at = open + length
 			continue
 		}
 		literal(data[at:open], m[1] != "")
-		part := TemplatePart{TemplateEnv, m[2]}
-		if m[2] == "" {
-			part = TemplatePart{TemplateLiteral, m[3]}
-		}
-		var err error
-		if part.Text != "" {
-			part.Text, err = strconv.Unquote(part.Text)
-		}
-		switch {
-		case err != nil:
-			faults = append(faults, TemplateFault{open, "has an escape in " + short(m[0]) + " that Go does not know", `write \\ for a backslash`})
-		case part.Kind == TemplateEnv && (part.Text == "" || strings.ContainsAny(part.Text, "=\x00")):
-			faults = append(faults, TemplateFault{open, "has " + short(m[0]) + ", which names no variable", `write {{ env "NAME" }}`})
+		switch part, fault := partOf(m); {
+		case fault != nil:
+			fault.Offset = open
+			faults = append(faults, *fault)
 		case part.Text != "":
 			parts = append(parts, part)
 		}
@@ -151,17 +171,36 @@ func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
 	}
 }
 
+// partOf is what a known action is, or what is wrong with it. A comment is
+// nothing.
+func partOf(m []string) (TemplatePart, *TemplateFault) {
+	part := TemplatePart{TemplateEnv, m[2]}
+	if m[2] == "" {
+		part = TemplatePart{TemplateLiteral, m[3]}
+	}
+	var err error
+	if part.Text != "" {
+		part.Text, err = strconv.Unquote(part.Text)
+	}
+	switch {
+	case err != nil:
+		return part, &TemplateFault{Message: "has an escape in " + short(m[0]) + " that Go does not know", Mend: `write \\ for a backslash`}
+	case part.Kind == TemplateEnv && (part.Text == "" || strings.ContainsAny(part.Text, "=\x00")):
+		return part, &TemplateFault{Message: "has " + short(m[0]) + ", which names no variable", Mend: `write {{ env "NAME" }}`}
+	}
+	return part, nil
+}
+
 // whiteSpace is what {{- and -}} remove.
 const whiteSpace = " \t\r\n"
 
-// strangeAction says what is wrong with what begins with {{, and how long it
-// is: up to its {{ end }}, if it has one. The length is 0 if it is never closed.
-func strangeAction(s string) (f TemplateFault, length int) {
-	length = actionLength(s)
+// strangeAction says what is wrong with the action that s begins with, which is
+// so long; 0 if it is never closed.
+func strangeAction(s string, length int) (f TemplateFault) {
 	if length == 0 {
-		return TemplateFault{Message: `has "{{" without a closing "}}"`, Mend: `close it, or write {{ "{{" }} for the braces themselves`}, 0
+		return TemplateFault{Message: `has "{{" without a closing "}}"`, Mend: `close it, or write {{ "{{" }} for the braces themselves`}
 	}
-	one, alone := s[:length], length
+	one := s[:length]
 	f = TemplateFault{
 		Message: "has " + short(one) + ", and of these Berth knows only {{ env \"NAME\" }}",
 		Mend:    `use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
@@ -169,26 +208,37 @@ func strangeAction(s string) (f TemplateFault, length int) {
 	if why, mend := foreignAction(one); why != "" {
 		f.Message, f.Mend = "has "+short(one)+", and Berth "+why, mend
 	}
-	for depth := 0; ; {
-		switch {
-		case opensBlock.MatchString(one):
-			depth++
-		case closesBlock.MatchString(one):
-			depth--
-		}
-		if depth <= 0 {
-			return f, length
-		}
-		next := strings.Index(s[length:], "{{")
+	return f
+}
+
+// blocks says of each action from an offset on that begins a block where its
+// {{ end }} ends, or where an action begins that is never closed. A block without
+// an end is not there.
+func blocks(data string, from int) map[int]int {
+	ends, open := map[int]int{}, []int{}
+	for at := from; ; {
+		next := strings.Index(data[at:], "{{")
 		if next < 0 {
-			return f, alone // without an end of its own
+			return ends
 		}
-		begin := length + next
-		n := actionLength(s[begin:])
-		if n == 0 {
-			return f, begin // which is a fault of its own
+		begin := at + next
+		length := actionLength(data[begin:])
+		if m := known(data[begin:]); m != nil {
+			length = len(m[0])
 		}
-		one, length = s[begin:begin+n], begin+n
+		if at = begin + length; length == 0 {
+			for _, o := range open {
+				ends[o] = begin
+			}
+			return ends
+		}
+		switch one := data[begin:at]; {
+		case opensBlock.MatchString(one):
+			open = append(open, begin)
+		case closesBlock.MatchString(one) && len(open) > 0:
+			ends[open[len(open)-1]] = at
+			open = open[:len(open)-1]
+		}
 	}
 }
 

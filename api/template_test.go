@@ -143,6 +143,24 @@ func TestTemplatesValidate(t *testing.T) {
 	}
 }
 
+// What stands in the way of an end is looked at once: with a look at all that
+// follows for each, this test would not end.
+func TestTemplatesOfManyFaultsAreRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{"{{if}}", "{{ if a }}x", "{{end}}", "{{if}}{{end}}", `{{"`, "{{`", "{{ x }", "{{/*", "{{/* }}", "{{/* */ }", `{{ env "`, `{{ "" }`} {
+		data := strings.Repeat(s, 256<<10/len(s))
+		_, faults := (&api.Template{Data: data}).Parts()
+		if len(faults) == 0 || len(faults) > 100 {
+			t.Errorf("%s...: %d faults", s, len(faults))
+		}
+		for _, f := range faults {
+			if !strings.HasPrefix(data[f.Offset:], "{{") || f.Mend == "" {
+				t.Errorf("%s...: %+v", s, f)
+			}
+		}
+	}
+}
+
 // FuzzParts asserts that faults stand at braces, in the order of the text, and
 // that a text without braces is one part.
 func FuzzParts(f *testing.F) {

@@ -172,6 +172,11 @@ func (e *execution) taken(payload []byte) {
 func (e *execution) listen(from io.Reader, cancel context.CancelCauseFunc) (exit api.ExecExit, err error) {
 	broken := api.Errorf(api.CodeUnavailable, "the connection broke, and the command ends with it")
 	r, told := frame.NewReader(from), false
+	begun := sync.OnceFunc(func() {
+		if e.x.Begun != nil {
+			e.x.Begun()
+		}
+	})
 	for {
 		quiet := time.AfterFunc(execSilence, func() { cancel(broken) })
 		kind, payload, err := r.Next()
@@ -179,8 +184,8 @@ func (e *execution) listen(from io.Reader, cancel context.CancelCauseFunc) (exit
 		switch {
 		case err != nil:
 			return exit, broken
-		case kind == frame.Begin && e.x.Begun != nil:
-			e.x.Begun()
+		case kind == frame.Begin:
+			begun() // an agent may say it again
 		case kind == frame.Data:
 			err = write(e.x.Output, payload)
 		case kind == frame.Errors:
