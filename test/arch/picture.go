@@ -108,6 +108,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/agent/driver/cgroup", Columns: Nodes, Level: 2, Arrows: []string{"internal/agent/driver/process"}},
 		{Path: "internal/agent/driver/executor/first", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/driver/visit", Columns: Nodes, Level: 2},
+		{Path: "internal/agent/driver/visit/visittest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/driver/executor", Columns: Nodes, Level: 2, Arrows: []string{
 			"internal/agent/driver/cgroup", "internal/agent/driver/executor/first", "internal/agent/driver/process", "internal/agent/driver/visit",
 		}},

@@ -48,7 +48,7 @@ func (t *Tasks) Visit(ctx context.Context, id string, req *api.ExecRequest, visi
 		Kill: func() { _ = c.signal("SIGKILL") },
 	}
 	if req.Input {
-		is.Input = c.input
+		is.Input = sink{c.input}
 	}
 	if req.Terminal != nil {
 		is.Errors = nil
@@ -75,6 +75,12 @@ type pipe struct{ *io.PipeReader }
 
 // SetReadDeadline implements visit.Output.
 func (pipe) SetReadDeadline(time.Time) error { return nil }
+
+// sink has no limits either.
+type sink struct{ *io.PipeWriter }
+
+// SetWriteDeadline implements visit.Input.
+func (sink) SetWriteDeadline(time.Time) error { return nil }
 
 func (c *command) echo() int {
 	fmt.Fprintln(c.out, strings.Join(c.args, " "))

@@ -113,7 +113,7 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: cfg, log: log.With("driver", Name),
-		visits: visits{going: map[string]bool{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
+		visits: visits{going: map[string]bool{}, open: map[string]int{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
 	d.copies.init()
 	if err := d.renew(nil); err != nil {

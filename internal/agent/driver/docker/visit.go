@@ -37,10 +37,28 @@ const markVisit = "BERTH_VISIT="
 // of keys, and holds the first of them back: for its own, each Ctrl-P.
 const noDetach = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_"
 
-// visits are the commands that people run in containers, by their marks.
+// visits are the commands that people run in containers.
 type visits struct {
-	mu    sync.Mutex // guards below
-	going map[string]bool
+	mu    sync.Mutex      // guards below
+	going map[string]bool // by the engine's names of them
+	open  map[string]int  // by containers
+}
+
+// begin lets one more into a container, until done is called.
+func (v *visits) begin(container string) (done func(), err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if open := v.open[container]; open >= visit.MaxPerTask {
+		return nil, visit.TooMany(open)
+	}
+	v.open[container]++
+	return func() {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.open[container]--; v.open[container] == 0 {
+			delete(v.open, container)
+		}
+	}, nil
 }
 
 // Visit implements driver.Host.
@@ -50,6 +68,7 @@ func (d *Driver) Visit(ctx context.Context, id string, req *api.ExecRequest, vis
 		visitor.Close()
 		return err
 	}
+	defer v.done()
 	defer v.close()
 	err = visit.Serve(ctx, visitor, v.command())
 	if c, found := d.find(context.WithoutCancel(ctx), id); found == nil && (c == nil || !c.lives()) {
@@ -61,14 +80,17 @@ func (d *Driver) Visit(ctx context.Context, id string, req *api.ExecRequest, vis
 // visited is a command that runs in a container.
 type visited struct {
 	*Driver
-	req    *api.ExecRequest
-	exec   string // the engine's name of it
-	mark   string
-	record string // the file that remembers it
-	conn   client.ExecAttachResult
-	out    *io.PipeReader
-	errs   *io.PipeReader
-	id     process.ID // zero if it cannot be seen from here
+	req *api.ExecRequest
+	// container is where it runs.
+	container string
+	done      func() // lets another one in
+	exec      string // the engine's name of it
+	mark      string
+	record    string // the file that remembers it
+	conn      client.ExecAttachResult
+	out       *io.PipeReader
+	errs      *io.PipeReader
+	id        process.ID // zero if it cannot be seen from here
 	// bounded is a context that outlives the visitor's.
 	bounded func(limit time.Duration) (context.Context, context.CancelFunc)
 }
@@ -83,10 +105,25 @@ func (d *Driver) enter(ctx context.Context, id string, req *api.ExecRequest) (*v
 	if c == nil || !c.lives() {
 		return nil, api.Errorf(api.CodeConflict, "task %s does not run", id)
 	}
-	v := &visited{Driver: d, req: req, mark: markVisit + rand.Text()}
+	done, err := d.visits.begin(c.ID)
+	if err != nil {
+		return nil, err
+	}
+	v := &visited{Driver: d, req: req, container: c.ID, done: done, mark: markVisit + rand.Text()}
 	v.bounded = func(limit time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.WithoutCancel(ctx), limit)
 	}
+	if err := v.begin(ctx); err != nil {
+		done()
+		return nil, err
+	}
+	v.split()
+	return v, nil
+}
+
+// begin has the engine run the command.
+func (v *visited) begin(ctx context.Context) (err error) {
+	req, d := v.req, v.Driver
 	opts := client.ExecCreateOptions{
 		Cmd: req.Command, Env: []string{v.mark}, AttachStdin: req.Input, AttachStdout: true, AttachStderr: req.Terminal == nil,
 	}
@@ -100,30 +137,30 @@ func (d *Driver) enter(ctx context.Context, id string, req *api.ExecRequest) (*v
 	}
 	asked, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	made, err := d.engine().ExecCreate(asked, c.ID, opts)
+	made, err := d.engine().ExecCreate(asked, v.container, opts)
 	if err != nil {
-		return nil, d.cannotRun(req, err)
+		return d.cannotRun(req, err)
 	}
 	v.exec = made.ID
 	if err := v.remember(); err != nil {
-		return nil, err
+		v.forget()
+		return err
 	}
 	if v.conn, err = d.engine().ExecAttach(asked, v.exec, client.ExecAttachOptions{TTY: opts.TTY, ConsoleSize: opts.ConsoleSize}); err != nil {
 		v.kill()
 		v.forget()
-		return nil, d.cannotRun(req, err)
+		return d.cannotRun(req, err)
 	}
 	if err := v.find(asked); err != nil {
 		v.conn.Close()
 		v.kill()
 		v.forget()
-		return nil, err
+		return err
 	}
 	if req.Terminal != nil {
 		_ = v.resize(*req.Terminal) // engines before API 1.42 begin with none; it may have ended
 	}
-	v.split()
-	return v, nil
+	return nil
 }
 
 func consoleSize(t *api.TerminalSize) client.ConsoleSize {
@@ -157,9 +194,9 @@ func (v *visited) find(ctx context.Context) error {
 			return nil // it has ended already
 		case is.Pid != 0:
 			id, err := process.Of(is.Pid)
-			if err == nil && marked(is.Pid, v.mark) {
+			if err == nil && (marked(is.Pid, v.mark) || contained(is.Pid, v.container)) {
 				v.id = id
-				return nil
+				return v.rememberProcess()
 			}
 		}
 		if !sleep(ctx, lookAgain) {
@@ -204,6 +241,13 @@ func marked(pid int, mark string) bool {
 	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+mark+"\x00"))
 }
 
+// contained reports whether a process is in a container: that is so as well for
+// one that has given its environment up, as su does.
+func contained(pid int, container string) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	return err == nil && bytes.Contains(b, []byte(container))
+}
+
 // split takes what the command writes apart.
 func (v *visited) split() {
 	var out, errs *io.PipeWriter
@@ -214,9 +258,9 @@ func (v *visited) split() {
 	go func() { // it ends with the connection, and with who reads
 		var err error
 		if v.req.Terminal != nil {
-			_, err = io.Copy(out, v.conn.Reader)
+			_, err = io.Copy(out, patient{v.conn})
 		} else {
-			_, err = stdcopy.StdCopy(out, errs, v.conn.Reader)
+			_, err = stdcopy.StdCopy(out, errs, patient{v.conn})
 			_ = errs.CloseWithError(err) // never fails; nil is the end
 		}
 		_ = out.CloseWithError(err) // as above
@@ -224,9 +268,9 @@ func (v *visited) split() {
 }
 
 func (v *visited) command() visit.Command {
-	c := visit.Command{Output: engineOutput{v.out}, Signal: v.signal, Wait: v.wait, Kill: v.kill}
+	c := visit.Command{Output: engineOutput{v.out, v.conn.Conn}, Signal: v.signal, Wait: v.wait, Kill: v.kill}
 	if v.errs != nil {
-		c.Errors = engineOutput{v.errs}
+		c.Errors = engineOutput{v.errs, v.conn.Conn}
 	}
 	if v.req.Input {
 		c.Input = engineInput{v}
@@ -237,17 +281,44 @@ func (v *visited) command() visit.Command {
 	return c
 }
 
-// engineOutput has no limits: the engine ends it with the command.
-type engineOutput struct{ *io.PipeReader }
+// engineOutput is what the command writes, to one of two.
+type engineOutput struct {
+	*io.PipeReader
+	conn net.Conn
+}
 
-// SetReadDeadline implements visit.Output.
-func (engineOutput) SetReadDeadline(time.Time) error { return nil }
+// SetReadDeadline implements visit.Output, for both of them.
+func (o engineOutput) SetReadDeadline(t time.Time) error { return o.conn.SetReadDeadline(t) }
+
+// lastOutput is how long what a command has left behind may be silent.
+const lastOutput = 2 * time.Second
+
+// patient reads what comes from the engine. It ends where nothing came until a
+// limit that was set: the engine ends it only when nobody in the container could
+// write any more. A limit that passed while nobody read is none.
+type patient struct{ client.ExecAttachResult }
+
+// Read implements io.Reader.
+func (p patient) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = p.Conn.SetReadDeadline(time.Now().Add(lastOutput)) // never fails
+		n, err = p.Reader.Read(b)
+	}
+	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = io.EOF
+	}
+	return n, err
+}
 
 // engineInput is what the command reads.
 type engineInput struct{ *visited }
 
 // Write implements io.Writer.
 func (i engineInput) Write(b []byte) (int, error) { return i.conn.Conn.Write(b) }
+
+// SetWriteDeadline implements visit.Input.
+func (i engineInput) SetWriteDeadline(t time.Time) error { return i.conn.Conn.SetWriteDeadline(t) }
 
 // Close implements io.Closer. A terminal has no end, but a key that means it.
 func (i engineInput) Close() error {
@@ -293,11 +364,18 @@ func (v *visited) wait() (api.ExecExit, error) {
 // killLimit bounds how long processes may take to die.
 const killLimit = 10 * time.Second
 
-// kill ends all that bears the mark.
+// kill ends all that bears the mark, and all of the command's session.
 func (v *visited) kill() {
 	ctx, cancel := v.bounded(killLimit)
 	defer cancel()
-	killMarked(ctx, v.mark)
+	killCommand(ctx, v.mark, v.id)
+}
+
+// killCommand ends a command. What has changed its environment is in its session,
+// and what began a session of its own bears the mark.
+func killCommand(ctx context.Context, mark string, leader process.ID) {
+	killMarked(ctx, mark)
+	_ = process.KillSession(ctx, leader) // what does not die, goes with the container
 }
 
 // pause waits, whatever happens.
@@ -354,6 +432,23 @@ func (v *visited) remember() error {
 	return nil
 }
 
+// rememberProcess adds the command's process to what is written down.
+func (v *visited) rememberProcess() error {
+	b, err := json.Marshal(v.id)
+	if err != nil {
+		return fmt.Errorf("record a command: %w", err)
+	}
+	f, err := os.OpenFile(v.record, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.Write(append([]byte("\n"), b...))
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("record a command: %w", err)
+	}
+	return nil
+}
+
 func (v *visited) forget() {
 	_ = os.Remove(v.record) // what is left, is looked at again
 	v.visits.mu.Lock()
@@ -369,7 +464,7 @@ func (d *Driver) endStrays(ctx context.Context) {
 		d.visits.mu.Lock()
 		mine := d.visits.going[exec]
 		d.visits.mu.Unlock()
-		mark, err := os.ReadFile(file)
+		record, err := os.ReadFile(file)
 		if mine || err != nil {
 			continue
 		}
@@ -380,8 +475,11 @@ func (d *Driver) endStrays(ctx context.Context) {
 			continue // the engine may know it later
 		}
 		d.log.Info("ending a command that an agent left in a container", "exec", exec, "runs", is.Running)
+		mark, written, _ := bytes.Cut(record, []byte("\n"))
 		if bytes.HasPrefix(mark, []byte(markVisit)) {
-			killMarked(asked, string(mark))
+			var leader process.ID
+			_ = json.Unmarshal(written, &leader) // the agent may have ended before
+			killCommand(asked, string(mark), leader)
 		}
 		cancel()
 		if !is.Running {

@@ -384,19 +384,25 @@ func TestUnlinkedDataIsNeverRemoved(t *testing.T) {
 	}
 }
 
+// smallDisk is a disk of its own at dir, which is soon full.
+func smallDisk(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestEndOnFullDiskIsTheTasksOwn: nobody takes a task that did its work for one
 // that was killed because its end could not be written down.
 func TestEndOnFullDiskIsTheTasksOwn(t *testing.T) {
 	t.Parallel()
 	tasks, runDir := newTasks(t)
-	if err := unix.Mount("tmpfs", runDir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(runDir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	smallDisk(t, runDir)
 	spec := script(t, tasks, "full/end", "while [ ! -e go ]; do sleep 0.02; done; exit 7")
 	if err := tasks.Start(ctx(t), spec); err != nil {
 		t.Fatal(err)
@@ -421,14 +427,7 @@ func TestEndOnFullDiskIsTheTasksOwn(t *testing.T) {
 func TestStartOnFullDiskSaysSo(t *testing.T) {
 	t.Parallel()
 	tasks, runDir := newTasks(t)
-	if err := unix.Mount("tmpfs", runDir, "tmpfs", 0, "size=256k"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(runDir, 0); err != nil {
-			t.Error(err)
-		}
-	})
+	smallDisk(t, runDir)
 	spec := script(t, tasks, "full/start", "exit 0")
 	// Of the room that is left, the spec takes some, and what comes after it the
 	// rest: in one of these the supervisor is the one that has none.

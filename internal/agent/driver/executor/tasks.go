@@ -221,7 +221,12 @@ func (t *Tasks) Visit(ctx context.Context, id string, req *api.ExecRequest, visi
 	}
 	hangUp := sync.OnceFunc(func() { _ = conn.Close() }) // that ends the command
 	defer context.AfterFunc(ctx, hangUp)()
-	return visit.Relay(visitor, visit.Conn{In: frame.NewReader(conn), Out: frame.NewWriter(conn), Close: hangUp})
+	err = visit.Relay(visitor, visit.Conn{In: frame.NewReader(conn), Out: frame.NewWriter(conn), Close: hangUp})
+	if errors.Is(err, visit.ErrServerGone) && ctx.Err() == nil {
+		// It was killed, and the kernel ends the task and the command with it.
+		return api.Errorf(api.CodeConflict, "the task has ended, for its supervisor is gone: the command ended with it")
+	}
+	return err
 }
 
 // settle tells the status of a task without a supervisor. The caller holds the

@@ -23,17 +23,13 @@ import (
 	"github.com/berth-dev/berth/internal/frame"
 )
 
-// maxVisits bounds the commands that people run in one task at a time.
-const maxVisits = 8
-
 // visits are the commands that people run in the task.
 type visits struct {
 	mu     sync.Mutex // guards below
 	task   task       // nil until it runs
 	over   bool
-	open   int
 	going  sync.WaitGroup
-	cancel []context.CancelFunc
+	cancel map[*int]context.CancelFunc // of those that go on
 }
 
 // host lets visitors in, now that the task runs.
@@ -52,18 +48,21 @@ func (v *visits) begin(parent context.Context) (ctx context.Context, t task, don
 		return nil, nil, nil, api.Errorf(api.CodeConflict, "the task does not run yet")
 	case v.over:
 		return nil, nil, nil, errOver()
-	case v.open >= maxVisits:
-		return nil, nil, nil, api.Errorf(api.CodeUnavailable, "%d commands run in the task already, which is all that it is given at a time: end one, or try again", v.open)
+	case len(v.cancel) >= visit.MaxPerTask:
+		return nil, nil, nil, visit.TooMany(len(v.cancel))
 	}
-	v.open++
 	v.going.Add(1)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
-	v.cancel = append(v.cancel, cancel)
+	key := new(int)
+	if v.cancel == nil {
+		v.cancel = map[*int]context.CancelFunc{}
+	}
+	v.cancel[key] = cancel
 	return ctx, v.task, sync.OnceFunc(func() {
 		cancel()
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		v.open--
+		delete(v.cancel, key)
 		v.going.Done()
 	}), nil
 }
@@ -111,13 +110,20 @@ func (s *supervisor) serveVisit(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = conn.Close() }()
 	err = visit.Serve(ctx, visit.Conn{In: frame.NewReader(frames), Out: frame.NewWriter(conn), Close: sync.OnceFunc(func() {
 		_ = conn.SetReadDeadline(time.Unix(1, 0)) // never fails
-	})}, e.command())
+	}), Drop: func() {
+		_ = conn.SetWriteDeadline(time.Unix(1, 0)) // never fails
+	}}, e.command())
 	e.close()
 	if ctx.Err() != nil {
 		err = errOver()
 	}
+	_ = conn.SetWriteDeadline(time.Now().Add(lastWord))       // never fails
 	_ = frame.NewWriter(conn).Put(frame.End, visit.Last(err)) // who is gone need not be told
 }
+
+// lastWord is how long a visitor may take to hear why there is no more. The
+// task's end waits for it.
+const lastWord = time.Second
 
 // upgrade takes the connection over. What was read of it already comes first.
 func upgrade(w http.ResponseWriter) (net.Conn, io.Reader, error) {
@@ -139,7 +145,7 @@ type entered struct {
 	id     process.ID
 	ended  <-chan result
 	ours   []io.Closer // the near ends of what follows
-	input  io.WriteCloser
+	input  visit.Input
 	output visit.Output
 	errors visit.Output
 	resize func(api.TerminalSize) error
@@ -308,7 +314,9 @@ func (d direct) enter(ctx context.Context, spec Spec, req *api.ExecRequest) (*en
 		if master, command, err = openTerminal(spec.User); err == nil {
 			s = &stdio{theirs: [3]*os.File{command, command, command}}
 			s.visitOn(terminal{master}, req.Input)
-			err = s.resize(*req.Terminal)
+			if err = s.resize(*req.Terminal); err != nil {
+				s.abandon()
+			}
 		}
 	}
 	if err != nil {

@@ -22,6 +22,15 @@ type Conn struct {
 	Out *frame.Writer
 	// Close ends what In waits for. It may be called more than once.
 	Close func()
+	// Drop ends what Out waits for. It is nil where that ends by itself with ctx.
+	Drop func()
+}
+
+// Input is what a command reads. What has deadlines is also let go of where
+// somebody holds the other end and does not read.
+type Input interface {
+	io.WriteCloser
+	SetWriteDeadline(t time.Time) error
 }
 
 // Output is what a command writes. What has deadlines is read to its end also
@@ -35,7 +44,7 @@ type Output interface {
 type Command struct {
 	// Input is nil for a command that is given none. Closing it is the end of
 	// what the command reads.
-	Input io.WriteCloser
+	Input Input
 	// Output is what the command writes, and Errors what it writes to its
 	// standard error: nil where both are one terminal.
 	Output, Errors Output
@@ -61,11 +70,23 @@ const (
 	// the command's.
 	linger = 500 * time.Millisecond
 	rest   = 1 << 20
+	// lastWords is how long a visitor whose time is over may take to read what its
+	// command wrote. The end of the task waits for it.
+	lastWords = time.Second
 )
+
+// MaxPerTask bounds the commands that people run in one task at a time.
+const MaxPerTask = 8
+
+// TooMany is why one more cannot be run.
+func TooMany(open int) error {
+	return api.Errorf(api.CodeUnavailable, "%d commands run in the task already, which is all that it is given at a time: end one, or try again", open)
+}
 
 // Serve carries a command that has started, until it has ended, and says how it
 // ended. When the visitor goes, or ctx ends, the command is hung up and then
-// killed. Nothing of the command's session is left when Serve returns.
+// killed, and a visitor that does not read is not waited for. Nothing of the
+// command's session is left when Serve returns.
 func Serve(ctx context.Context, conn Conn, c Command) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	v := &visit{conn: conn, command: c, ended: make(chan struct{}), more: make(chan struct{}, 1), leave: cancel}
@@ -83,9 +104,14 @@ func Serve(ctx context.Context, conn Conn, c Command) error {
 		}
 	}
 	around.Go(func() { v.guard(ctx) })
+	told := make(chan struct{})
+	around.Go(func() { v.hurry(ctx, told) })
 	exit, err := c.Wait()
 	close(v.ended)
 	c.Kill()
+	if c.Input != nil {
+		_ = c.Input.SetWriteDeadline(time.Unix(1, 0)) // what has none, ends by itself
+	}
 	output.Wait()
 	if err == nil {
 		err = context.Cause(ctx)
@@ -93,6 +119,7 @@ func Serve(ctx context.Context, conn Conn, c Command) error {
 	if err == nil {
 		err = v.tell(exit)
 	}
+	close(told)
 	cancel(nil)
 	conn.Close()
 	around.Wait()
@@ -126,6 +153,28 @@ func (v *visit) guard(ctx context.Context) {
 	case <-v.ended:
 	case <-timer.C:
 		v.command.Kill()
+	}
+}
+
+// hurry ends what the visitor is told, until all of it is, when a command has
+// ended whose time is over. A visitor that does not read would hold it up.
+func (v *visit) hurry(ctx context.Context, told <-chan struct{}) {
+	if v.conn.Drop == nil {
+		return
+	}
+	for _, first := range []<-chan struct{}{ctx.Done(), v.ended} {
+		select {
+		case <-first:
+		case <-told:
+			return
+		}
+	}
+	timer := time.NewTimer(lastWords)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		v.conn.Drop()
+	case <-told:
 	}
 }
 
@@ -306,33 +355,55 @@ func (v *visit) tell(exit api.ExecExit) error {
 	return nil
 }
 
+// ErrServerGone is what Relay answers if the server went without a last word.
+var ErrServerGone = errors.New("whoever served the command is gone")
+
 // Relay hands on the frames of a visitor to whoever serves them, and back, until
 // one side ends. It closes both, and answers what the server said in the end.
 func Relay(visitor, server Conn) error {
 	var around sync.WaitGroup
+	left := make(chan struct{})
 	around.Go(func() {
-		_ = forward(visitor.In, server.Out) // either side is gone
+		_, read, _ := forward(visitor.In, server.Out)
+		if !read {
+			close(left)
+		}
 		server.Close()
 	})
-	err := forward(server.In, visitor.Out)
+	last, read, done := forward(server.In, visitor.Out)
 	server.Close()
 	visitor.Close()
+	var err error
+	switch {
+	case done:
+		err = ended(last)
+	case read:
+		err = errLeft // who does not take what is said
+	default:
+		select {
+		case <-left: // it went first, and the server because of it
+			err = errLeft
+		default:
+			err = ErrServerGone
+		}
+	}
 	around.Wait()
 	return err
 }
 
-// forward copies frames until the last one, and answers what that says.
-func forward(from *frame.Reader, to *frame.Writer) error {
+// forward copies frames until the last one, and answers what that says. Otherwise
+// read tells whether there was one to be copied when it failed.
+func forward(from *frame.Reader, to *frame.Writer) (last []byte, read, done bool) {
 	for {
 		kind, payload, err := from.Next()
-		if err == nil && kind == frame.End {
-			return ended(payload)
-		}
-		if err == nil {
-			err = to.Put(kind, payload)
-		}
 		if err != nil {
-			return errLeft
+			return nil, false, false
+		}
+		if kind == frame.End {
+			return payload, false, true
+		}
+		if to.Put(kind, payload) != nil {
+			return nil, true, false
 		}
 	}
 }
