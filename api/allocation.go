@@ -38,11 +38,18 @@ type Allocation struct {
 	Failing time.Time `json:"failing,omitzero"` // PlaceAllocation
 	// Running is since when it runs with none of its tasks started again.
 	Running time.Time `json:"running,omitzero"` // ReportFacts
+	// Faltered is when it was no longer healthy that had been: the first time
+	// since it was so for SteadyTime without a break.
+	Faltered time.Time `json:"faltered,omitzero"` // ReportFacts
 	// Asked counts how often users asked for a restart of its tasks, by task;
 	// AllTasks stands for all. It is a level: the node does what is missing.
 	Asked  map[string]int `json:"asked,omitempty"` // RestartAllocation
 	Status AllocStatus    `json:"status"`
 }
+
+// SteadyTime is how long an allocation must have gone well for what was before
+// not to count any more.
+const SteadyTime = 5 * time.Minute
 
 // AllTasks stands for all of an allocation's tasks in Allocation.Asked. No task
 // is called so.

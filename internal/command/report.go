@@ -236,11 +236,38 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 	if next.Status.State == api.AllocRunning && (a.Running.IsZero() || startedAgain(&a.Status, &next.Status)) {
 		next.Running = tx.Now()
 	}
+	if !next.Terminal() {
+		falter(tx, a, &next)
+	}
 	tx.PutAllocation(&next)
 	if next.Terminal() {
 		beginRelease(tx, a.ID)
 		unsettleJob(tx, a.Namespace, a.JobID)
 	}
+}
+
+// falter notes that an allocation is not healthy any more. One that falters again
+// and again has faltered when it did first.
+func falter(tx *state.Tx, old, next *api.Allocation) {
+	rules := rulesOf(tx.View, old)
+	ok, at := fit.Healthy(old, rules, tx.Now())
+	if still, _ := fit.Healthy(next, rules, tx.Now()); !ok || still {
+		return
+	}
+	well := tx.Now().Sub(at) + time.Duration(rules.MinHealthyTime)
+	if old.Faltered.IsZero() || well >= api.SteadyTime {
+		next.Faltered = tx.Now()
+	}
+}
+
+// rulesOf are those by which an allocation is healthy: of its job, as that is now.
+func rulesOf(v state.View, a *api.Allocation) api.Update {
+	if job := v.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID {
+		if group := job.Spec.Group(a.Group); group != nil {
+			return job.Spec.UpdateOf(group)
+		}
+	}
+	return api.DefaultUpdate()
 }
 
 // maxEventMessage is how many bytes of what a driver says are kept.

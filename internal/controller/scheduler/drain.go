@@ -266,7 +266,7 @@ func (p *pass) lookAt(m *migration, at place, a *api.Allocation) {
 		if !when.IsZero() && (m.next.IsZero() || when.Before(m.next)) {
 			m.next = when
 		}
-		began = since(a)
+		began = latest(since(a), a.Faltered)
 		if a.Terminal() || a.Desired == api.DesireStop {
 			began = a.ModifyTime
 		}

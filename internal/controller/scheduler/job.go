@@ -15,7 +15,7 @@ import (
 const (
 	// steadyRun is how long an allocation must have run for its end to start
 	// the count of failures afresh.
-	steadyRun = 5 * time.Minute
+	steadyRun = api.SteadyTime
 	// placementsAPlan bounds a plan; the rest follows in the next.
 	placementsAPlan = 64
 	// revisionsAPlan bounds those that go on in place.

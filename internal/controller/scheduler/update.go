@@ -65,7 +65,7 @@ func (p *pass) look(u *update, a *api.Allocation) {
 	if !at.IsZero() && (u.next.IsZero() || at.Before(u.next)) {
 		u.next = at
 	}
-	if due := began(a).Add(time.Duration(u.rules.HealthyDeadline)); !p.now.Before(due) {
+	if due := p.began(a).Add(time.Duration(u.rules.HealthyDeadline)); !p.now.Before(due) {
 		u.stuck = a
 	}
 }
@@ -80,13 +80,24 @@ func since(a *api.Allocation) time.Time {
 
 // began is since when a place has been tried that has no healthy allocation. For
 // one that was told to stop, was lost, or ended after it had run, that is its
-// end: it was no failure to get healthy.
-func began(a *api.Allocation) time.Time {
+// end: it was no failure to get healthy. For one that had been healthy it is when
+// that was over. No place was tried before the newest revision was there.
+func (p *pass) began(a *api.Allocation) time.Time {
 	ran := a.Failing.IsZero() || a.Status.State == api.AllocLost || a.ModifyTime.Sub(a.CreateTime) >= steadyRun
-	if t := since(a); a.Desired != api.DesireStop && (!a.Terminal() || !ran) || t.After(a.ModifyTime) {
-		return t
+	t := since(a)
+	if ended := a.Desired == api.DesireStop || a.Terminal() && ran; ended && a.ModifyTime.After(t) {
+		t = a.ModifyTime
 	}
-	return a.ModifyTime
+	return latest(t, a.Faltered, p.job.Status.Applied)
+}
+
+func latest(t time.Time, others ...time.Time) time.Time {
+	for _, o := range others {
+		if o.After(t) {
+			t = o
+		}
+	}
+	return t
 }
 
 // mayExchange reports whether an outdated allocation may be stopped now. One
@@ -183,7 +194,7 @@ func (p *pass) examine(at place, a *api.Allocation) bool {
 		if ok {
 			return true
 		}
-		since, next = began(a), when
+		since, next = p.began(a), when
 	case a.Terminal() || a.Desired == api.DesireStop:
 		since = a.ModifyTime
 	default:
