@@ -55,6 +55,7 @@ type Runner struct {
 	log  *slog.Logger
 	step *Step
 
+	saving  sync.Mutex // is held while a record is written
 	mu      sync.Mutex // guards below; the database is written without it
 	record  localdb.Allocation
 	stale   bool // the record has changed since it was written
@@ -223,9 +224,11 @@ func (r *Runner) begin() {
 	}
 }
 
-// save writes the record if it has changed. Only Run's goroutine calls it, so
-// that records are written in order.
+// save writes the record if it has changed. Records are written in order, also
+// when a hook works on several tasks at once.
 func (r *Runner) save() error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
 	r.mu.Lock()
 	record, stale := r.record, r.stale
 	r.stale = false
@@ -245,9 +248,8 @@ func (r *Runner) save() error {
 // saveTasks records how the tasks are. If that fails, it is done before the
 // next hook is called.
 func (r *Runner) saveTasks() error {
-	tasks, events := r.step.Tasks(), r.step.Events()
 	r.mu.Lock()
-	r.record.Status.Tasks, r.record.Status.Events, r.stale = tasks, events, true
+	r.record.Status.Tasks, r.record.Status.Events, r.stale = r.step.Tasks(), r.step.Events(), true
 	r.mu.Unlock()
 	return r.save()
 }

@@ -3,7 +3,10 @@ package allocrunner_test
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -328,6 +331,39 @@ func TestTasksAreRecordedForTheNextAgent(t *testing.T) {
 			}
 		}
 		stop = w.start(w.runner(w.recorded()))
+		synctest.Wait()
+		must(t, stop)
+	})
+}
+
+// Of two tasks that were recorded at once, the older record was written over the
+// newer one, which was forgotten by the next agent.
+func TestTasksThatAreRecordedAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		var writes atomic.Int64
+		w.fail = func(string) error {
+			for range writes.Add(1) * 37 % 100 {
+				runtime.Gosched() // the disk is slower for one than for another
+			}
+			return nil
+		}
+		w.onUp = func(s *allocrunner.Step) {
+			var all sync.WaitGroup
+			for i := range 100 {
+				all.Go(func() {
+					s.SetTask(strconv.Itoa(i), api.TaskStatus{State: api.TaskEnded})
+					if err := s.Record(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if got := len(w.recorded().Status.Tasks); got != 100 {
+				t.Errorf("%d tasks are recorded", got)
+			}
+		}
+		stop := w.start(w.fresh())
 		synctest.Wait()
 		must(t, stop)
 	})

@@ -34,6 +34,15 @@ type both struct {
 	io.Writer
 }
 
+// heard takes what the servers say to the end of the stream, also when nobody
+// listens any more: an error would cut the stream, and its last word with it.
+type heard struct{ to *io.PipeWriter }
+
+func (h heard) Write(p []byte) (int, error) {
+	_, _ = h.to.Write(p) // nobody listens any more
+	return len(p), nil
+}
+
 // Handler serves one stream. What it answers becomes the stream's end. ctx ends
 // when nobody reads any more.
 type Handler func(ctx context.Context, offer api.StreamOffer, out *frame.Writer) error
@@ -148,7 +157,7 @@ func (c *Carrier) serve(ctx context.Context, o offered) {
 	in, said := io.Pipe()
 	directions := both{body, io.Discard}
 	if c.exchanges[o.Kind] != nil {
-		directions.Writer = said
+		directions.Writer = heard{said}
 	}
 	gone := make(chan struct{})
 	var around sync.WaitGroup

@@ -271,3 +271,35 @@ func TestStops(t *testing.T) {
 		}
 	})
 }
+
+// TestLastWordWhileTheServersSpeak: what a visitor types while its command ends
+// cut the stream, and how the command had ended was lost.
+func TestLastWordWhileTheServersSpeak(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &servers{}
+		s.take = func(_ context.Context, body io.Reader) error {
+			time.Sleep(time.Second)
+			if _, err := body.(io.Writer).Write([]byte("typed too late")); err != nil {
+				return err
+			}
+			return s.readAll(body)
+		}
+		c := stream.New(s, nil, slog.New(slog.DiscardHandler))
+		c.Both(api.StreamExec, func(_ context.Context, _ api.StreamOffer, in *io.PipeReader, _ *frame.Writer) error {
+			return in.CloseWithError(io.ErrClosedPipe)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		c.Offer(nil, "session", 1, []api.StreamOffer{{ID: "a", Kind: api.StreamExec}})
+		time.Sleep(time.Minute)
+		if _, said, _ := s.all(); len(said) != 1 || said[0] != "end " {
+			t.Errorf("said %q", said)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
