@@ -412,6 +412,11 @@ func TestMountGroup_ReadsAndWritesEverything(t *testing.T) {
 			must(t, "stage", r.stage(id, staging, k.capability()), codes.OK)
 			write(t, filepath.Join(staging, "old"), "data")
 			command(t, "chmod", "600", filepath.Join(staging, "old"))
+			// A tenant's link leads to nothing that is not the volume's.
+			outside := filepath.Join(t.TempDir(), "outside")
+			write(t, outside, "the host's")
+			command(t, "chmod", "600", outside)
+			command(t, "ln", "-s", outside, filepath.Join(staging, "link"))
 			must(t, "unstage", r.unstage(id, staging), codes.OK)
 
 			c := k.capability()
@@ -438,6 +443,9 @@ func TestMountGroup_ReadsAndWritesEverything(t *testing.T) {
 			out, err := exec.Command("stat", "-c", "%g %A", target+"/sub/dir/file").Output()
 			if err != nil || strings.TrimSpace(string(out)) != "4242 -rw-rw----" && !strings.HasPrefix(string(out), "4242 -rw-rw-") {
 				t.Errorf("a new file has %s (%v), want the group 4242 to read and write it", out, err)
+			}
+			if out, err := exec.Command("stat", "-c", "%g %a", outside).Output(); err != nil || strings.TrimSpace(string(out)) != "0 600" {
+				t.Errorf("a file outside of the volume has %s (%v)", out, err)
 			}
 			r.tearDown(id, staging, target)
 		})

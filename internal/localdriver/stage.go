@@ -135,7 +135,7 @@ func (v *volumes) mountStaging(ctx context.Context, rec *record.Volume, mounted 
 	}
 	if options.Flags&unix.MS_RDONLY == 0 {
 		// Before it becomes what was asked for: a failure here is repeated.
-		if err := giveToGroup(path, rec.Staging.Group); err != nil {
+		if err := giveToGroup(ctx, path, rec.Staging.Group); err != nil {
 			return err
 		}
 		if err := v.growStaged(ctx, rec); err != nil {

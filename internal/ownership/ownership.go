@@ -14,6 +14,7 @@ package ownership
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -31,6 +32,10 @@ type Order struct {
 	Group int
 	// Always: the tree is walked even if its top is as it should be.
 	Always bool
+	// Inherit: what is made in its directories later is the group's to read and
+	// write too, whatever the umask of who makes it, by a default ACL (acl(5)). The
+	// file system must have such.
+	Inherit bool
 	// Every is how often Said is told how far the walk is; nil tells nobody.
 	Every time.Duration
 	Said  func(Progress)
@@ -203,7 +208,7 @@ func (w *walk) look(name string) error {
 	}
 	w.Seen++
 	dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if !w.right(&st) {
+	if !w.right(&st) || dir && w.Inherit {
 		fd, err := w.open(name, unix.O_PATH)
 		if passedOver(err) {
 			return nil
@@ -212,7 +217,7 @@ func (w *walk) look(name string) error {
 			return w.fail("open", name, err)
 		}
 		// It may be another file by now.
-		if err = unix.Fstat(fd, &st); err == nil && !w.right(&st) {
+		if err = unix.Fstat(fd, &st); err == nil && (!w.right(&st) || w.Inherit) {
 			err = w.change(fd, &st, name)
 		}
 		_ = unix.Close(fd)
@@ -259,12 +264,41 @@ func (w *walk) change(fd int, st *unix.Stat_t, name string) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		mode = st.Mode&0o7777 | forGroup(st.Mode) | unix.S_ISGID
 	}
-	// A descriptor of a path only has no fchmod(2).
-	if err := unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode); err != nil {
+	right := w.right(st)
+	path := "/proc/self/fd/" + strconv.Itoa(fd) // one of a path only has no fchmod(2)
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR && w.Inherit {
+		if err := unix.Setxattr(path, "system.posix_acl_default", defaultACL(mode), 0); err != nil {
+			return w.fail("set the default ACL of", name, err)
+		}
+	}
+	if right {
+		return nil
+	}
+	if err := unix.Chmod(path, mode); err != nil {
 		return w.fail("change the rights of", name, err)
 	}
 	w.Changed++
 	return nil
+}
+
+// defaultACL is an ACL (linux/posix_acl_xattr.h) by which the group may read and
+// write what is made in a directory, and others may what they may there.
+func defaultACL(mode uint32) []byte {
+	const (
+		version  = 2
+		userObj  = 0x01
+		groupObj = 0x04
+		other    = 0x20
+		noID     = 0xffffffff
+		all      = 0o7
+	)
+	acl := binary.LittleEndian.AppendUint32(nil, version)
+	for _, entry := range []struct{ tag, rights uint16 }{{userObj, all}, {groupObj, all}, {other, uint16(mode & 0o7)}} {
+		acl = binary.LittleEndian.AppendUint16(acl, entry.tag)
+		acl = binary.LittleEndian.AppendUint16(acl, entry.rights)
+		acl = binary.LittleEndian.AppendUint32(acl, noID)
+	}
+	return acl
 }
 
 // passedOver reports whether an entry is not the walk's: it is gone, it has

@@ -279,3 +279,37 @@ func TestGive_ReadOnly(t *testing.T) {
 		t.Errorf("error = %v, want %v", err, unix.EROFS)
 	}
 }
+
+// What is made later is the group's too, whatever the umask, also where a
+// directory was as it should be but for that.
+func TestGive_Inherit(t *testing.T) {
+	t.Parallel()
+	dir := scratch(t)
+	put(t, dir+"/shared/", 0o750)
+	put(t, dir+"/shared/right/", 0o770)
+	if err := os.Chown(dir+"/shared/right", 0, group); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Chmod(dir+"/shared/right", 0o2770); err != nil {
+		t.Fatal(err)
+	}
+	if p := give(t, ownership.Order{Dir: dir, Inherit: true}); p.Seen != 3 || p.Changed != 2 {
+		t.Errorf("progress = %+v", p)
+	}
+	got := map[string]string{}
+	for _, in := range []string{"/", "/shared/", "/shared/right/"} {
+		// The umask of tests takes the group's right to write.
+		f, err := os.OpenFile(dir+in+"new", os.O_CREATE|os.O_WRONLY, 0o660)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		got[in] = is(t, dir+in+"new")
+	}
+	want := map[string]string{"/": "0660 4711", "/shared/": "0660 4711", "/shared/right/": "0660 4711"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("new files (-want +got):\n%s", diff)
+	}
+}

@@ -56,7 +56,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/fit", Columns: Every, Level: 0, Arrows: []string{"api"}},
 		{Path: "internal/frame", Columns: Every, Level: 0},
 		{Path: "internal/keyring", Columns: Servers, Level: 0},
-		{Path: "internal/ownership", Columns: Nodes, Level: 0},
+		{Path: "internal/ownership", Columns: Nodes | Driver, Level: 0},
 		{Path: "internal/radix", Columns: Servers, Level: 0},
 		{Path: "internal/suggest", Columns: Every, Level: 0},
 		{Path: "internal/supervise", Columns: Every, Level: 0},

@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/berth-dev/berth/api"
-	"github.com/berth-dev/berth/test/host"
 )
 
 const visitedFile = `
@@ -141,13 +137,7 @@ func (s *screen) run(cmd *exec.Cmd) {
 // processes: its size, its keys, its end; and their own terminal is as it was.
 func TestShellInATask(t *testing.T) {
 	t.Parallel()
-	b := host.Start(t, host.Options{})
-	b.Apply(visitedFile)
-	var job api.JobInfo
-	b.JSON(&job, "job", "status", "db")
-	id := job.Allocations[0].ID.Short()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	b, id, ctx := runs(t, visitedFile, "db")
 	for _, tc := range []struct{ task, colour string }{{"alone", "blue"}, {"bare", "red"}} {
 		s := newScreen(t)
 		s.resize(33, 91)
@@ -190,13 +180,7 @@ func TestShellInATask(t *testing.T) {
 // visitor is does a command go on.
 func TestNothingOutlivesItsVisitor(t *testing.T) {
 	t.Parallel()
-	b := host.Start(t, host.Options{})
-	b.Apply(visitedFile)
-	var job api.JobInfo
-	b.JSON(&job, "job", "status", "db")
-	id := job.Allocations[0].ID.Short()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	b, id, ctx := runs(t, visitedFile, "db")
 	marker := fmt.Sprint(200000000 + os.Getpid())
 	runs := func() int {
 		found := 0

@@ -27,17 +27,24 @@ job "count" {
 }
 `
 
+// runs runs a job, and says which is its allocation, and how long commands about
+// it may take.
+func runs(t *testing.T, file, name string) (b *host.Berth, alloc string, ctx context.Context) {
+	t.Helper()
+	b = host.Start(t, host.Options{})
+	b.Apply(file)
+	var job api.JobInfo
+	b.JSON(&job, "job", "status", name)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return b, job.Allocations[0].ID.Short(), ctx
+}
+
 // TestFollowedWhileKilled kills server and agent while a log is followed: the
 // task writes on, and its reader gets every line once.
 func TestFollowedWhileKilled(t *testing.T) {
 	t.Parallel()
-	b := host.Start(t, host.Options{})
-	b.Apply(countingFile)
-	var job api.JobInfo
-	b.JSON(&job, "job", "status", "count")
-	id := job.Allocations[0].ID.Short()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
+	b, id, ctx := runs(t, countingFile, "count")
 	cmd, stderr := b.Command(ctx, "alloc", "logs", "-f", id), &strings.Builder{}
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()

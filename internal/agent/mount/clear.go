@@ -15,14 +15,14 @@ func Clear(table Table, dir string, keep func(path string) bool) (taken []Mount,
 		return nil, err
 	}
 	dir = filepath.Clean(dir)
-	real := dir
+	shown := dir
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
-		real = target
+		shown = target
 	}
 	var errs []error
 	for _, m := range mounts {
 		at := m.Path
-		if rest, err := filepath.Rel(real, at); err == nil {
+		if rest, err := filepath.Rel(shown, at); err == nil {
 			m.Path = filepath.Join(dir, rest)
 		}
 		if m.Path == dir || keep(m.Path) {

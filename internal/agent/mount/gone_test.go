@@ -14,13 +14,13 @@ import (
 	"github.com/berth-dev/berth/internal/agent/mount"
 )
 
-// A file system whose process has ended is gone, and any other is not.
-func TestGone(t *testing.T) {
-	t.Parallel()
+// hanging mounts a file system that nobody serves, until its process dies.
+func hanging(t *testing.T) (dir string, die func()) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test mounts: run it as root")
 	}
-	dir := t.TempDir()
+	dir = t.TempDir()
 	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -33,9 +33,18 @@ func TestGone(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := unix.Close(fuse); err != nil {
-		t.Fatal(err)
+	return dir, func() {
+		if err := unix.Close(fuse); err != nil {
+			t.Error(err)
+		}
 	}
+}
+
+// A file system whose process has ended is gone, and any other is not.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	dir, die := hanging(t)
+	die()
 	for path, want := range map[string]bool{dir: true, "/proc": false, t.TempDir(): false} {
 		if got, err := (mount.Kernel{}).Gone(path); err != nil || got != want {
 			t.Errorf("%s is gone: %t, %v, want %t", path, got, err, want)
@@ -46,22 +55,8 @@ func TestGone(t *testing.T) {
 // A file system that hangs kept a thread for every look at it, two a minute.
 func TestOneThatHangsIsLookedAtOnce(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Fatal("this test mounts: run it as root")
-	}
-	dir := t.TempDir()
-	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("test", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(unix.Close(fuse), unix.Unmount(dir, unix.MNT_DETACH)); err != nil {
-			t.Error(err)
-		}
-	})
+	dir, die := hanging(t)
+	t.Cleanup(die) // before it is unmounted
 	for range 3 {
 		if gone, err := (mount.Kernel{}).Gone(dir); gone || err != nil {
 			t.Errorf("one that hangs is gone: %t, %v", gone, err)
