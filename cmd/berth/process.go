@@ -57,6 +57,8 @@ type process struct {
 	again <-chan os.Signal
 	read  func() (config.Config, error)
 	exec  *driver.Exec
+	// allow tells the task drivers what the configuration allows to jobs.
+	allow func()
 	// identity is a socket whose name no other process of this machine has.
 	identity net.Listener
 	// lastAddress is the machine's last one that was found out.
@@ -264,16 +266,21 @@ func (p *process) client() (*agent.Agent, error) {
 			Dial: csi.SocketDialer(pl.Socket), AllowUnmounted: pl.AllowUnmounted,
 		})
 	}
-	host := map[string]hook.HostVolume{}
-	for _, v := range p.cfg.HostVolumes {
-		host[v.Name] = hook.HostVolume{Path: v.Path, ReadOnly: v.ReadOnly}
-	}
 	return agent.New(agent.Config{
-		HostVolumes: host,
+		HostVolumes: p.hostVolumes(),
 		DataDir:     p.cfg.DataDir, Name: p.cfg.Name, Version: p.version,
 		Servers: c, Plugins: plugins, Drivers: drivers, Table: mount.Kernel{}, Metrics: p.metrics,
 		Profile: p.profile(),
 	}, p.log)
+}
+
+// hostVolumes are the directories that jobs may ask for.
+func (p *process) hostVolumes() map[string]hook.HostVolume {
+	host := map[string]hook.HostVolume{}
+	for _, v := range p.cfg.HostVolumes {
+		host[v.Name] = hook.HostVolume{Path: v.Path, ReadOnly: v.ReadOnly}
+	}
+	return host
 }
 
 // profile is what the configuration says of this machine.
@@ -327,32 +334,41 @@ func (p *process) claim(ctx context.Context, id api.NodeID) (err error) {
 
 // drivers are the task drivers of this machine.
 func (p *process) drivers() ([]driver.Driver, error) {
-	cfg := driver.Config{RunDir: filepath.Join(p.cfg.DataDir, "run", "tasks")}
-	says := p.cfg.Driver(driver.NameExec)
-	cfg.Disabled, cfg.DenyPrivileged = says.Disabled(), !says.Privileged()
-	exec, err := driver.NewExec(cfg, p.log)
+	exec, err := driver.NewExec(p.driverConfig(driver.NameExec), p.log)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := driver.NewRawExec(p.driverConfig(driver.NameRawExec), p.log)
+	if err != nil {
+		return nil, err
+	}
+	containers, err := docker.New(p.dockerConfig(), p.log)
 	if err != nil {
 		return nil, err
 	}
 	p.exec = exec
-	says = p.cfg.Driver(driver.NameRawExec)
-	cfg.Disabled = says.Disabled()
-	raw, err := driver.NewRawExec(cfg, p.log)
-	if err != nil {
-		return nil, err
+	p.allow = func() {
+		exec.Allow(p.driverConfig(driver.NameExec))
+		raw.Allow(p.driverConfig(driver.NameRawExec))
+		containers.Allow(p.dockerConfig())
 	}
-	docker, err := p.docker()
-	if err != nil {
-		return nil, err
-	}
-	return []driver.Driver{exec, raw, docker}, nil
+	return []driver.Driver{exec, raw, containers}, nil
 }
 
-// docker is the driver of containers, with what the configuration allows.
-func (p *process) docker() (driver.Driver, error) {
+// driverConfig is that of exec or raw_exec, with what the configuration allows.
+func (p *process) driverConfig(name string) driver.Config {
+	says := p.cfg.Driver(name)
+	return driver.Config{
+		RunDir: filepath.Join(p.cfg.DataDir, "run", "tasks"), Disabled: says.Disabled(), DenyPrivileged: name == driver.NameExec && !says.Privileged(),
+	}
+}
+
+// dockerConfig is that of the driver of containers, with what the configuration
+// allows.
+func (p *process) dockerConfig() docker.Config {
 	says := p.cfg.Driver(docker.Name)
-	return docker.New(docker.Config{
+	return docker.Config{
 		Endpoint: says.Endpoint, Agent: p.cfg.DataDir, StateDir: filepath.Join(p.cfg.DataDir, "run", "docker"),
 		Disabled: says.Disabled(), AllowPrivileged: says.Privileged(), AllowHostPaths: says.AllowHostPaths, AllowCaps: says.AllowCaps,
-	}, p.log)
+	}
 }

@@ -39,8 +39,9 @@ func (p *process) reload() {
 	if p.serves != nil && changed("server.") {
 		p.serves.Reload(p.settings())
 	}
-	if p.agent != nil && changed("client.") {
-		p.agent.Describe(p.profile())
+	if p.agent != nil && (changed("client.") || changed("driver") || changed("host_volume")) {
+		p.allow()
+		p.agent.Describe(p.profile(), p.hostVolumes())
 	}
 	p.log.Info("configuration is reloaded", "changed", change.Live)
 	if len(change.Restart) > 0 {

@@ -91,6 +91,7 @@ type Agent struct {
 	registry    *dynamicplugins.Registry
 	facts       *assignment.Facts
 	drivers     *drivers
+	hostVolumes func(map[string]hook.HostVolume)
 	manager     *csimanager.Manager
 	executor    *operation.Executor
 	allocations *allocations
@@ -191,7 +192,8 @@ func (a *Agent) wire() (err error) {
 		BaseDir: func(id api.PluginID) string { return csimanager.PluginDir(volumes, id) },
 	})
 	tasks := hook.NewTasks(drivers, a.described)
-	tasks.Host(cfg.HostVolumes)
+	a.hostVolumes = tasks.Host
+	a.hostVolumes(cfg.HostVolumes)
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.plugins.Serve(tasks)
 	volumesHook := hook.NewVolumes(mounter, a.facts, tasks)
@@ -243,11 +245,15 @@ func (a *Agent) described() *api.Node {
 	return &api.Node{ID: a.node.ID, Name: a.node.Name, Status: api.NodeStatus{Profile: *a.profile.Load()}}
 }
 
-// Describe changes what is told of the machine. The servers hear of it at once,
-// and tasks that are started from now on; what runs here goes on.
-func (a *Agent) Describe(p api.Profile) {
+// Describe changes what is told of the machine, and which of its directories jobs
+// may ask for. The servers hear of it at once, with how its drivers are, and tasks
+// that are started from now on; what runs here goes on.
+func (a *Agent) Describe(p api.Profile, host map[string]hook.HostVolume) {
 	cfg := a.cfg
-	cfg.Profile = p
+	cfg.Profile, cfg.HostVolumes = p, host
+	a.hostVolumes(host)
+	a.drivers.lookAgain()
+	a.allocations.retryAll()
 	found := profile(&cfg)
 	a.profile.Store(&found)
 	a.link.Register()

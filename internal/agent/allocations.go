@@ -430,6 +430,15 @@ func (s *allocations) served(id api.PluginID) {
 	s.retry(id)
 }
 
+// retryAll has all allocations try again what failed.
+func (s *allocations) retryAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.runners {
+		r.Retry()
+	}
+}
+
 // retry has the allocations with volumes of a plugin look again; the caller
 // holds mu.
 func (s *allocations) retry(id api.PluginID) {

@@ -34,6 +34,13 @@ func (d *drivers) saw(ctx context.Context, name string, is api.Driver) {
 	d.say(d.look(ctx))
 }
 
+// lookAgain forgets what was seen: the drivers were told something.
+func (d *drivers) lookAgain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.seen)
+}
+
 // now is how the drivers are.
 func (d *drivers) now(ctx context.Context) map[string]api.Driver {
 	d.mu.Lock()

@@ -43,7 +43,7 @@ func TestDriverIsSaidToBeWhatItSeesItself(t *testing.T) {
 			if !is.Healthy {
 				t.Errorf("%s the servers hear %+v", when, is)
 			}
-			a.Describe(api.Profile{Class: "big"})
+			a.Describe(api.Profile{Class: "big"}, nil)
 			after(time.Minute)
 		}
 	})

@@ -39,6 +39,11 @@ const (
 	driverDocker  = "docker"
 )
 
+// says reports whether anything is said of the driver.
+func (d *Driver) says() bool {
+	return d.Enabled != nil || d.AllowPrivileged != nil || d.Endpoint != "" || d.AllowHostPaths || len(d.AllowCaps) > 0
+}
+
 // Disabled reports whether no task may be started with the driver.
 func (d *Driver) Disabled() bool { return d.Enabled != nil && !*d.Enabled }
 

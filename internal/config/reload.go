@@ -14,6 +14,8 @@ func live() []string {
 		"log_level",
 		"server.plugin", "server.keep", "server.sweep_interval",
 		"client.class", "client.meta", "client.address", "client.cpu", "client.memory",
+		"host_volume",
+		"driver.enabled", "driver.allow_privileged", "driver.allow_host_paths", "driver.allow_caps",
 	}
 }
 
@@ -29,11 +31,34 @@ type Change struct {
 func (c Config) Reload(next Config) (Config, Change) {
 	var change Change
 	merged := clone(reflect.ValueOf(c)).Interface().(Config)
-	fresh := clone(reflect.ValueOf(next))
-	change.compare("", reflect.ValueOf(&merged).Elem(), fresh)
+	fresh := clone(reflect.ValueOf(next)).Interface().(Config)
+	change.drivers(&merged, &fresh)
+	change.compare("", reflect.ValueOf(&merged).Elem(), reflect.ValueOf(fresh))
 	slices.Sort(change.Live)
 	slices.Sort(change.Restart)
 	return merged, change
+}
+
+// drivers compares what is said of the task drivers, one by one: what jobs may is
+// live. No block is one that says nothing. The blocks are the same in both then.
+func (ch *Change) drivers(into, next *Config) {
+	var all []Driver
+	for _, name := range []string{driverExec, driverRawExec, driverDocker} {
+		was, is := into.Driver(name), next.Driver(name)
+		label := fmt.Sprintf("driver[%q]", name)
+		of := Change{}
+		of.compare("driver", reflect.ValueOf(&was).Elem(), reflect.ValueOf(is))
+		for _, at := range of.Live {
+			ch.Live = append(ch.Live, label+strings.TrimPrefix(at, "driver"))
+		}
+		for _, at := range of.Restart {
+			ch.Restart = append(ch.Restart, label+strings.TrimPrefix(at, "driver"))
+		}
+		if was.says() {
+			all = append(all, was)
+		}
+	}
+	into.Drivers, next.Drivers = all, all
 }
 
 // compare notes what differs between two blocks at a path, and takes over what

@@ -112,6 +112,23 @@ plugin "nfs" {
 			},
 			level: "warn",
 		},
+		"DriversAndHostVolumes": {
+			after: before + `
+driver "raw_exec" {
+  enabled = false
+}
+driver "docker" {
+  endpoint         = "unix:///run/other.sock"
+  allow_privileged = true
+  allow_caps       = ["net_admin"]
+}
+host_volume "certs" {
+  path = "/etc/ssl"
+}
+`,
+			live:    []string{`driver["docker"].allow_caps`, `driver["docker"].allow_privileged`, `driver["raw_exec"].enabled`, "host_volume"},
+			restart: []string{`driver["docker"].endpoint`}, level: "info", rack: "r1",
+		},
 		"PluginRemoved": {
 			after: `
 server {

@@ -237,6 +237,15 @@ type Config struct {
 	DenyPrivileged bool
 }
 
+// rules is what the operator allows to jobs. It is replaced, and never changed.
+type rules struct {
+	disabled bool
+	// unprivileged: privileged tasks are refused.
+	unprivileged bool
+}
+
+func (c Config) rules() *rules { return &rules{disabled: c.Disabled, unprivileged: c.DenyPrivileged} }
+
 // Forbidden is why a driver starts no tasks here, by the operator's word.
 func Forbidden(name string) string {
 	return fmt.Sprintf(`the operator of the node has disabled it (driver %q { enabled = false } of the agent's configuration)`, name)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -23,10 +24,8 @@ type Exec struct {
 	supervised
 	systemDirs []string
 	executable string
-	disabled   bool
-	// unprivileged: privileged tasks are refused.
-	unprivileged bool
-	log          *slog.Logger
+	rules      atomic.Pointer[rules]
+	log        *slog.Logger
 }
 
 var _ Driver = (*Exec)(nil)
@@ -47,8 +46,14 @@ func NewExec(cfg Config, log *slog.Logger) (*Exec, error) {
 			return nil, fmt.Errorf("make driver exec: system directory %q is not a plain absolute path", dir)
 		}
 	}
-	return &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable, disabled: cfg.Disabled, unprivileged: cfg.DenyPrivileged, log: log}, nil
+	e := &Exec{supervised: s, systemDirs: cfg.SystemDirs, executable: cfg.Executable, log: log}
+	e.Allow(cfg)
+	return e, nil
 }
+
+// Allow takes over what a configuration says that jobs may: Disabled and
+// DenyPrivileged. It counts for tasks that are started from now on.
+func (e *Exec) Allow(cfg Config) { e.rules.Store(cfg.rules()) }
 
 // Name implements Driver.
 func (e *Exec) Name() string { return NameExec }
@@ -62,7 +67,7 @@ func (e *Exec) Fingerprint(context.Context) api.Driver {
 
 // obstacle is why tasks cannot be isolated here, or "".
 func (e *Exec) obstacle() string {
-	if e.disabled {
+	if e.rules.Load().disabled {
 		return Forbidden(NameExec)
 	}
 	if !executor.CanIsolate {
@@ -106,7 +111,7 @@ func mayMount() bool {
 // Check implements Driver.
 func (e *Exec) Check(task api.Task) error {
 	var p api.Problems
-	if e.disabled {
+	if e.rules.Load().disabled {
 		p.Add("driver", "is exec: "+Forbidden(NameExec), "use another driver")
 	}
 	e.inspect(&p, task)
@@ -130,7 +135,7 @@ func (e *Exec) inspect(p *api.Problems, task api.Task) (command, account) {
 	case nil:
 	case bool:
 		cmd.privileged = v
-		if v && e.unprivileged {
+		if v && e.rules.Load().unprivileged {
 			p.Add("config."+keyPrivileged, "is true, which gives the task the machine, and this node does not allow it",
 				`remove it, or have the operator remove allow_privileged = false from driver "exec" of the agent's configuration`)
 		}
@@ -156,7 +161,7 @@ func (e *Exec) Start(ctx context.Context, spec Spec) error {
 	if present, err := e.present(ctx, spec.ID); err != nil || present {
 		return err
 	}
-	if e.disabled {
+	if e.rules.Load().disabled {
 		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, Forbidden(NameExec))
 	}
 	plan, err := e.plan(spec)

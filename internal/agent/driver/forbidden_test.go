@@ -46,4 +46,12 @@ func TestOperatorForbids(t *testing.T) {
 	if err := exec.Check(task); err == nil || !strings.Contains(err.Error(), "config.privileged is true") {
 		t.Errorf("a privileged task: %v", err)
 	}
+	exec.Allow(driver.Config{})
+	if err := exec.Check(task); err != nil {
+		t.Errorf("a privileged task when the operator has changed that: %v", err)
+	}
+	exec.Allow(driver.Config{Disabled: true})
+	if is := exec.Fingerprint(t.Context()); is.Healthy {
+		t.Errorf("the driver when the operator has disabled it is %+v", is)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
@@ -21,7 +22,7 @@ const noVolumes = `driver raw_exec cannot mount volumes: it runs the command dir
 // the task names none.
 type RawExec struct {
 	supervised
-	disabled bool
+	rules atomic.Pointer[rules]
 }
 
 var _ Driver = (*RawExec)(nil)
@@ -36,15 +37,21 @@ func NewRawExec(cfg Config, log *slog.Logger) (*RawExec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make driver raw_exec: %w", err)
 	}
-	return &RawExec{supervised: s, disabled: cfg.Disabled}, nil
+	r := &RawExec{supervised: s}
+	r.Allow(cfg)
+	return r, nil
 }
+
+// Allow takes over what a configuration says that jobs may: Disabled. It counts
+// for tasks that are started from now on.
+func (r *RawExec) Allow(cfg Config) { r.rules.Store(cfg.rules()) }
 
 // Name implements Driver.
 func (r *RawExec) Name() string { return NameRawExec }
 
 // Fingerprint implements Driver.
 func (r *RawExec) Fingerprint(context.Context) api.Driver {
-	if r.disabled {
+	if r.rules.Load().disabled {
 		return api.Driver{Reason: Forbidden(NameRawExec)}
 	}
 	return api.Driver{Healthy: true, MountsVolumes: false}
@@ -53,7 +60,7 @@ func (r *RawExec) Fingerprint(context.Context) api.Driver {
 // Check implements Driver.
 func (r *RawExec) Check(task api.Task) error {
 	var p api.Problems
-	if r.disabled {
+	if r.rules.Load().disabled {
 		p.Add("driver", "is raw_exec: "+Forbidden(NameRawExec), "use another driver")
 	}
 	r.inspect(&p, task)
@@ -87,7 +94,7 @@ func (r *RawExec) Start(ctx context.Context, spec Spec) error {
 	if present, err := r.present(ctx, spec.ID); err != nil || present {
 		return err
 	}
-	if r.disabled {
+	if r.rules.Load().disabled {
 		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, Forbidden(NameRawExec))
 	}
 	plan, err := r.plan(spec)

@@ -14,8 +14,9 @@ type HostVolume struct {
 	ReadOnly bool
 }
 
-// Host makes these the node's host volumes, by name. It is called before the first Up.
-func (t *Tasks) Host(volumes map[string]HostVolume) { t.host = volumes }
+// Host makes these the node's host volumes, by name: for tasks that are started
+// from now on. They are not to be changed afterwards.
+func (t *Tasks) Host(volumes map[string]HostVolume) { t.host.Store(&volumes) }
 
 // lacks is why a task cannot be started for want of a volume. At first it needs
 // all of its group, and when it is started again only its own: then others may be
@@ -38,12 +39,16 @@ func (t *Tasks) lacks(s *allocrunner.Step, a *api.AllocAssignment, task *api.Tas
 // hostVolumes hands on the directories that the group asks for, and looks at
 // those that are needed.
 func (t *Tasks) hostVolumes(s *allocrunner.Step, a *api.AllocAssignment, needs func(name string) bool) error {
+	var volumes map[string]HostVolume
+	if v := t.host.Load(); v != nil {
+		volumes = *v
+	}
 	for i := range a.Group.Volumes {
 		r := &a.Group.Volumes[i]
 		if !r.Host() {
 			continue
 		}
-		host, known := t.host[string(r.Source)]
+		host, known := volumes[string(r.Source)]
 		if known {
 			s.SetMount(r.Name, host.Path)
 		}

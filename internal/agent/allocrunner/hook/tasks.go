@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,7 +23,7 @@ type Tasks struct {
 	drivers map[string]driver.Driver
 	// node is the node as it is now.
 	node func() *api.Node
-	host map[string]HostVolume
+	host atomic.Pointer[map[string]HostVolume]
 	// withdraw takes a plugin out of use whose task is about to be stopped; nil
 	// for none.
 	withdraw func(ctx context.Context, a *api.AllocAssignment, task *api.Task)

@@ -49,11 +49,11 @@ func parseCapNames(v *values, name string) []string {
 // parseCaps also refuses what the operator does not allow.
 func (d *Driver) parseCaps(v *values, name string) []string {
 	caps := parseCapNames(v, name)
-	if d.cfg.AllowPrivileged {
+	if d.rules.Load().AllowPrivileged {
 		return caps
 	}
 	var allowed []string
-	for _, s := range d.cfg.AllowCaps {
+	for _, s := range d.rules.Load().AllowCaps {
 		allowed = append(allowed, strings.TrimPrefix(strings.ToUpper(s), "CAP_"))
 	}
 	for i, c := range caps {

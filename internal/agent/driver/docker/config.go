@@ -100,7 +100,7 @@ func (d *Driver) parse(p *api.Problems, task *api.Task) config {
 func (d *Driver) parseRights(p *api.Problems, v *values, c *config) {
 	const allow = `choose another way, or have the operator set allow_privileged = true in driver "docker" of the agent's configuration`
 	forbidden := func(name, got string) {
-		if !d.cfg.AllowPrivileged {
+		if !d.rules.Load().AllowPrivileged {
 			p.Addf("config."+name, allow, "is %s, which gives the task the machine, and this node does not allow it", got)
 		}
 	}
@@ -143,7 +143,7 @@ func (d *Driver) parseModes(p *api.Problems, v *values, c *config, forbidden fun
 		switch {
 		case s == "" || s == "private" || name == "ipc_mode" && (s == "shareable" || s == "none"):
 		case s == "host":
-			if name != "userns_mode" || !d.cfg.AllowPrivileged {
+			if name != "userns_mode" || !d.rules.Load().AllowPrivileged {
 				forbidden(name, strconv.Quote(s))
 			}
 		default:
@@ -323,7 +323,7 @@ func (d *Driver) parseMount(b *values) mount.Mount {
 // checkSource refuses what the operator does not allow.
 func (d *Driver) checkSource(v *values, at string, m mount.Mount) {
 	switch {
-	case path.IsAbs(m.Source) && !d.cfg.AllowHostPaths:
+	case path.IsAbs(m.Source) && !d.rules.Load().AllowHostPaths:
 		v.wrong(at, `use a volume, or have the operator set allow_host_paths = true in driver "docker" of the agent's configuration`,
 			strconv.Quote(m.Source)+", a path of the machine, and this node does not allow it")
 	case !path.IsAbs(m.Source) && m.Source != "" && !slices.Contains(api.TaskDirs(), first(m.Source)):
@@ -402,7 +402,7 @@ func checkTargets(p *api.Problems, task *api.Task, mounts []mount.Mount) {
 // Check implements driver.Driver.
 func (d *Driver) Check(task api.Task) error {
 	var p api.Problems
-	if d.cfg.Disabled {
+	if d.rules.Load().Disabled {
 		p.Add("driver", "is docker: "+driver.Forbidden(Name), "use another driver")
 	}
 	d.parse(&p, &task)

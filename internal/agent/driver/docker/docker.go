@@ -67,7 +67,10 @@ type Config struct {
 // Driver is the task driver.
 type Driver struct {
 	cfg Config
-	log *slog.Logger
+	// rules are a Config of which only what jobs may counts. It is replaced, and
+	// never changed.
+	rules atomic.Pointer[Config]
+	log   *slog.Logger
 	// client knows the version of the API that it and the engine agreed on.
 	client atomic.Pointer[client.Client]
 	pulls  pulls
@@ -115,12 +118,17 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 		cfg: cfg, log: log.With("driver", Name),
 		visits: visits{going: map[string]bool{}, open: map[string]int{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
+	d.Allow(cfg)
 	d.copies.init()
 	if err := d.renew(nil); err != nil {
 		return nil, fmt.Errorf("make driver docker: %w", err)
 	}
 	return d, nil
 }
+
+// Allow takes over what a configuration says that jobs may: Disabled and what
+// begins with Allow. It counts for tasks that are started from now on.
+func (d *Driver) Allow(cfg Config) { d.rules.Store(&cfg) }
 
 // engine is the engine's client.
 func (d *Driver) engine() *client.Client { return d.client.Load() }
@@ -155,7 +163,7 @@ const (
 // Fingerprint implements driver.Driver.
 func (d *Driver) Fingerprint(ctx context.Context) api.Driver {
 	is := api.Driver{MountsVolumes: true}
-	if d.cfg.Disabled {
+	if d.rules.Load().Disabled {
 		is.Reason = driver.Forbidden(Name)
 		return is
 	}

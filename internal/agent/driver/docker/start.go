@@ -42,7 +42,7 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 			return fmt.Errorf("remove what is left of task %s: %w", spec.ID, err)
 		}
 	}
-	if d.cfg.Disabled {
+	if d.rules.Load().Disabled {
 		return api.Errorf(api.CodeInvalid, "start task %s: %s", spec.ID, driver.Forbidden(Name))
 	}
 	var p api.Problems
