@@ -194,6 +194,8 @@ type JobStatus struct {
 	Serial uint64 `json:"serial"` // PlaceAllocation
 	// Applied is when the newest revision was applied.
 	Applied time.Time `json:"applied,omitzero"` // ApplyJob, RevertJob
+	// Trace is whose request it was, for who looks at traces.
+	Trace TraceContext `json:"trace,omitempty"` // ApplyJob
 	// Stable is the newest revision that was healthy everywhere.
 	Stable uint64 `json:"stable,omitempty"` // StabilizeJob
 	// Promoted is the revision that was promoted last.

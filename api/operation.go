@@ -26,7 +26,9 @@ type Operation struct {
 	// Request is frozen at opening, so that every repetition carries the same
 	// fields (CSI spec, Error Scheme).
 	Request OperationRequest `json:"request"`
-	Status  OperationStatus  `json:"status"`
+	// Trace is whose wish it is, of those on a volume itself.
+	Trace  TraceContext    `json:"trace,omitempty"`
+	Status OperationStatus `json:"status"`
 }
 
 // OperationKind is the call that is made.

@@ -215,6 +215,9 @@ type VolumeStatus struct {
 	Modification *Modification `json:"modification,omitempty"` // ApplyVolume, ReportFacts, CancelOperation
 	// Reason is the plugin's last refusal.
 	Reason string `json:"reason,omitempty"` // ReportFacts
+	// Trace is whose request made the volume what it is to be, for who looks at
+	// traces.
+	Trace TraceContext `json:"trace,omitempty"` // ApplyVolume, DeleteVolume, PlaceAllocation
 }
 
 // Expansion is a wish for a larger volume that has not come true. What is

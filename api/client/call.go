@@ -93,6 +93,11 @@ func (c *Client) request(ctx context.Context, r call) (*http.Request, error) {
 	for _, h := range []http.Header{c.header, r.header} {
 		maps.Copy(req.Header, h)
 	}
+	if c.trace != nil {
+		if of := c.trace(ctx); of != "" {
+			req.Header.Set(api.HeaderTrace, string(of))
+		}
+	}
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}

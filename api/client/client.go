@@ -37,6 +37,9 @@ type Config struct {
 	// Slow is called, from another goroutine, when an answer that the server was
 	// not asked to hold back has not come after SlowAfter; nil for nobody.
 	Slow func()
+	// Trace is the span that a request belongs to: what the request leads to is
+	// put below it, where the servers send traces. Nil is none.
+	Trace func(context.Context) api.TraceContext
 }
 
 // SlowAfter is when a person begins to wonder.
@@ -51,6 +54,7 @@ type Client struct {
 	http     *http.Client
 	patience time.Duration
 	slow     func()
+	trace    func(context.Context) api.TraceContext
 	header   http.Header
 	// buffers are what answers are read into, before they are decoded.
 	buffers *sync.Pool
@@ -74,7 +78,7 @@ func New(cfg Config) (*Client, error) {
 		// A write that follows a redirect may become a read, and look done.
 		return http.ErrUseLastResponse
 	}}
-	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, header: http.Header{}, buffers: &sync.Pool{}}, nil
+	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, trace: cfg.Trace, header: http.Header{}, buffers: &sync.Pool{}}, nil
 }
 
 // parseAddress reads the API's URL. The scheme may be left out.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
 	"github.com/berth-dev/berth/internal/cli"
+	"github.com/berth-dev/berth/internal/cli/tracing"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
 
@@ -32,6 +33,7 @@ func run() int {
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Getenv: os.Getenv, Version: v, Columns: columns(os.Stdout), LiveColumns: columns(os.Stderr),
 		Terminal: terminalOf(os.Stdin), Signals: signals,
+		Trace:    func(command string) cli.Trace { return tracing.Begin(ctx, os.Getenv, v, command) },
 		Commands: own, PluginCommands: plugins,
 	})
 }

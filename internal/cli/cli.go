@@ -51,6 +51,9 @@ type Env struct {
 	// Signals are those that this program gets, until stop is called; nil where
 	// nothing is known of them.
 	Signals func() (signals <-chan string, stop func())
+	// Trace begins the span of a command that asks servers; nil tells nobody. What
+	// it answers is never nil.
+	Trace func(command string) Trace
 	// Commands are those that main brings, and PluginCommands those that it
 	// brings below berth plugin.
 	Commands, PluginCommands []*cobra.Command
@@ -65,6 +68,17 @@ type app struct {
 	template  *template.Template
 	screen    *screen
 	contact   contact
+	// command is the one that runs, and trace its span, once it asks servers.
+	command string
+	trace   Trace
+}
+
+// Trace is the span of a command.
+type Trace interface {
+	// Context is what requests say of it.
+	Context() api.TraceContext
+	// End ends it with how the command did. An error is why nobody will see it.
+	End(ctx context.Context, failure error) error
 }
 
 // usageError is an error of how the program was called.
@@ -83,6 +97,7 @@ func Main(ctx context.Context, env Env) int {
 	a := newApp(env)
 	root := a.root()
 	err := root.ExecuteContext(ctx)
+	a.endTrace(context.WithoutCancel(ctx), err) // after an interrupt, too
 	if err == nil {
 		return ExitDone
 	}
@@ -94,6 +109,20 @@ func Main(ctx context.Context, env Env) int {
 	}
 	a.printError(err)
 	return exitStatus(err)
+}
+
+// endTrace tells of the command that has run. A plan with changes did what it was
+// to do.
+func (a *app) endTrace(ctx context.Context, err error) {
+	if a.trace == nil {
+		return
+	}
+	if errors.Is(err, errChanges) {
+		err = nil
+	}
+	if lost := a.trace.End(ctx, err); lost != nil {
+		fmt.Fprintln(a.Stderr, plain("berth: the trace of this command is lost: "+lost.Error()))
+	}
 }
 
 func newApp(env Env) *app {
@@ -155,6 +184,7 @@ func (a *app) root() *cobra.Command {
 	var text string
 	flags.StringVar(&text, templateFlag, "", templateHelp)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		a.command = cmd.CommandPath()
 		if f := cmd.Flag(templateFlag); f == nil || !f.Changed {
 			return nil
 		}
@@ -294,7 +324,14 @@ func (a *app) fromEnv(name, fallback string) string {
 
 func (a *app) client() (*client.Client, error) {
 	slow := sync.OnceFunc(func() { fmt.Fprintln(a.Stderr, plain("berth: "+a.address+" has not answered yet")) })
-	c, err := client.New(client.Config{Address: a.address, Patience: patience, Slow: slow})
+	cfg := client.Config{Address: a.address, Patience: patience, Slow: slow}
+	if a.Trace != nil {
+		if a.trace == nil {
+			a.trace = a.Trace(a.command)
+		}
+		cfg.Trace = func(context.Context) api.TraceContext { return a.trace.Context() }
+	}
+	c, err := client.New(cfg)
 	if err != nil {
 		return nil, Usage(err)
 	}

@@ -91,6 +91,9 @@ func (c *PlaceAllocation) Apply(tx *state.Tx) error {
 	for _, r := range group.Attached() {
 		if vol := made[r.Name]; vol != nil {
 			vol.UID = newUID(tx, string(alloc.ID), vol.ID)
+			if replaced == nil || replaced.Revision != c.Revision {
+				vol.Status.Trace = job.Status.Trace // its apply led to it, and not what has happened since
+			}
 			tx.PutVolume(vol)
 		}
 	}

@@ -19,6 +19,8 @@ type ApplyJob struct {
 	// IfAbsent: only if there is no such job. A job that was stopped is there
 	// until it is collected.
 	IfAbsent bool `json:"if_absent,omitempty"`
+	// Trace is that of the request.
+	Trace api.TraceContext `json:"trace,omitempty"`
 }
 
 // Kind implements Command.
@@ -30,6 +32,7 @@ func (c *ApplyJob) Validate() error {
 	p.Name("namespace", string(c.Namespace))
 	p.Name("id", string(c.ID))
 	p.Merge(c.Spec.Validate())
+	validateTrace(&p, c.Trace)
 	return p.Err("job " + string(c.ID))
 }
 
@@ -46,26 +49,26 @@ func (c *ApplyJob) Apply(tx *state.Tx) error {
 	next := &api.Job{Namespace: c.Namespace, ID: c.ID, UID: c.UID}
 	if old != nil {
 		if old.Desired == api.Present && fit.Same(old.Spec, c.Spec) {
-			tryAgain(tx, old)
+			tryAgain(tx, old, c.Trace)
 			return nil
 		}
 		copied := *old
 		next = &copied
 	}
-	next.Status.Reverted = nil
+	next.Status.Reverted, next.Status.Trace = nil, c.Trace
 	revise(tx, next, c.Spec)
 	return nil
 }
 
 // tryAgain has the places of a job that gave up tried again, for which the wait
 // begins now.
-func tryAgain(tx *state.Tx, job *api.Job) {
+func tryAgain(tx *state.Tx, job *api.Job, trace api.TraceContext) {
 	if len(job.Status.GaveUp) == 0 {
 		return
 	}
 	next := *job
 	next.Status.GaveUp = nil
-	next.Status.Applied, next.Status.Waiting = tx.Now(), tx.Now()
+	next.Status.Applied, next.Status.Waiting, next.Status.Trace = tx.Now(), tx.Now(), trace
 	next.Status.Settled = false
 	tx.PutJob(&next)
 }
@@ -80,6 +83,13 @@ func revise(tx *state.Tx, job *api.Job, spec api.JobSpec) {
 	unsettle(tx, job)
 	tx.PutJob(job)
 	tx.PutRevision(&state.Revision{JobUID: job.UID, Revision: job.Revision, Applied: tx.Now(), Spec: spec})
+}
+
+// validateTrace refuses what no traceparent was read as: a row keeps it.
+func validateTrace(p *api.Problems, t api.TraceContext) {
+	if !t.Valid() {
+		p.Add("trace", "is no traceparent of version 00", "leave it out")
+	}
 }
 
 // StopJob says that a job is to end.

@@ -95,7 +95,7 @@ func (c *OpenOperation) openVolume(tx *state.Tx, name string, vol *api.Volume) e
 		return conflict("volume %s %s", c.VolumeID, reason)
 	}
 	next := *vol
-	next.Status.Operation = c.open(tx, name)
+	next.Status.Operation = c.open(tx, name, vol.Status.Trace)
 	tx.PutVolume(&next)
 	return nil
 }
@@ -137,7 +137,7 @@ func (c *OpenOperation) openPublication(tx *state.Tx, name string) error {
 		next.Status.ReadOnly = r.ReadOnly
 		next.Status.Capability = r.Capability
 	}
-	next.Status.Operation = c.open(tx, name)
+	next.Status.Operation = c.open(tx, name, "")
 	tx.PutPublication(&next)
 	return nil
 }
@@ -163,7 +163,7 @@ func (c *OpenOperation) openSnapshot(tx *state.Tx, name string) error {
 		return conflict("volume %s is gone", c.VolumeID)
 	}
 	next := *snap
-	next.Status.Operation = c.open(tx, name)
+	next.Status.Operation = c.open(tx, name, "")
 	tx.PutSnapshot(&next)
 	return nil
 }
@@ -235,7 +235,7 @@ func usedOnNode(v state.View, pub *api.Publication) bool {
 	return false
 }
 
-func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
+func (c *OpenOperation) open(tx *state.Tx, name string, trace api.TraceContext) api.OperationID {
 	op := &api.Operation{
 		ID:         tx.NextOperationID(name),
 		Name:       name,
@@ -246,6 +246,7 @@ func (c *OpenOperation) open(tx *state.Tx, name string) api.OperationID {
 		PluginID:   c.PluginID,
 		NodeID:     c.NodeID,
 		Request:    c.Request,
+		Trace:      trace,
 		Status:     api.OperationStatus{State: api.OperationWaiting, Queued: c.place(tx)},
 	}
 	tx.PutOperation(op)

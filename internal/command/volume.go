@@ -27,6 +27,8 @@ type ApplyVolume struct {
 	// Found is what the plugin says of a volume that is registered, if it was
 	// asked.
 	Found *api.FoundVolume `json:"found,omitempty"`
+	// Trace is that of the request.
+	Trace api.TraceContext `json:"trace,omitempty"`
 }
 
 // Kind implements Command.
@@ -49,6 +51,7 @@ func (c *ApplyVolume) Validate() error {
 	if s := c.Secrets; s != nil && (len(s.Names) > 0) != (len(s.Box) > 0 && s.KeyID != "") {
 		p.Add("secrets", "are not whole", "give names, key and box, or none of them")
 	}
+	validateTrace(&p, c.Trace)
 	return p.Err("volume " + string(c.ID))
 }
 
@@ -68,6 +71,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		c.claim(tx)
 		status := begin(tx, &c.Spec)
 		c.fill(&status)
+		status.Trace = c.Trace
 		tx.PutVolume(&api.Volume{
 			Namespace: c.Namespace, ID: c.ID, UID: c.UID,
 			Desired: api.Present,
@@ -108,6 +112,7 @@ func (c *ApplyVolume) Apply(tx *state.Tx) error {
 		next.Secrets = c.putSecrets(tx)
 	}
 	if !same || next.Status.State != old.Status.State || refused(old) != refused(&next) || !slices.Equal(next.Secrets, old.Secrets) {
+		next.Status.Trace = c.Trace
 		tx.PutVolume(&next)
 	}
 	return nil
@@ -261,6 +266,8 @@ type DeleteVolume struct {
 	Version   uint64          `json:"version,omitempty"`
 	// Reclaim is what becomes of the data; empty means what fits the volume.
 	Reclaim api.Reclaim `json:"reclaim,omitempty"`
+	// Trace is that of the request.
+	Trace api.TraceContext `json:"trace,omitempty"`
 }
 
 // Kind implements Command.
@@ -272,6 +279,7 @@ func (c *DeleteVolume) Validate() error {
 	if c.Reclaim != "" && !slices.Contains(api.Reclaims(), c.Reclaim) {
 		p.Addf("reclaim", "use delete or retain", "is %q", c.Reclaim)
 	}
+	validateTrace(&p, c.Trace)
 	return p.Err("the deletion")
 }
 
@@ -300,7 +308,7 @@ func (c *DeleteVolume) Apply(tx *state.Tx) error {
 			c.ID, h.AllocID.Short(), h.JobID, h.NodeID, h.Status.State)
 	}
 	next.Desired = api.Absent
-	next.Status.State = api.VolumeDeleting
+	next.Status.State, next.Status.Trace = api.VolumeDeleting, c.Trace
 	tx.PutVolume(&next)
 	// What has to be found before it can be deleted is looked for now.
 	hastenVolume(tx, c.Namespace, c.ID, codeAlreadyExists)

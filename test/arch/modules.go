@@ -51,7 +51,7 @@ func Homes() []Home {
 		{"github.com/agext/levenshtein", []string{"internal/suggest"}, "the word that was meant"},
 
 		// Numbers.
-		{"go.opentelemetry.io/otel", []string{"internal/server/tracing"}, "traces: made from what is recorded, and nothing else knows of them"},
+		{"go.opentelemetry.io/otel", []string{"internal/server/tracing", "internal/cli/tracing"}, "traces: made from what is recorded, and nothing else knows of them"},
 		{"github.com/prometheus/client_golang", []string{"internal/telemetry"}, "metrics: what counts knows instruments, and not who reads them"},
 
 		// Times.

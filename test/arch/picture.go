@@ -67,6 +67,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		// People.
 		{Path: "internal/spec", Columns: People, Level: 3},
 		{Path: "internal/cli", Columns: People, Level: 4},
+		{Path: "internal/cli/tracing", Columns: People, Level: 4},
 
 		// Servers.
 		{Path: "internal/state", Columns: Servers, Level: 1},

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/cli"
 	"github.com/berth-dev/berth/internal/server/sweep"
+	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/test/cluster"
 )
 
@@ -103,10 +104,17 @@ func machines(script string) int {
 // serve starts a cluster, and returns the address of its API.
 func serve(tb testing.TB, nodes int, driver csitest.Options) (c *cluster.Cluster, address string) {
 	tb.Helper()
+	return serveTraced(tb, nodes, driver, nil)
+}
+
+// serveTraced is serve with a server that makes spans.
+func serveTraced(tb testing.TB, nodes int, driver csitest.Options, tracer *tracing.Tracer) (c *cluster.Cluster, address string) {
+	tb.Helper()
 	var dial cluster.Dialer
 	c = cluster.Start(tb, cluster.Config{
 		Agents:   nodes,
 		Provider: driver,
+		Tracer:   tracer,
 		// Nobody waits for minutes for what differs to be a finding.
 		Sweep: sweep.Config{Interval: time.Hour, Grace: 10 * time.Millisecond},
 		Wire: func(next cluster.Dialer) cluster.Dialer {

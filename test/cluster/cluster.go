@@ -32,6 +32,7 @@ import (
 	"github.com/berth-dev/berth/internal/keyring"
 	"github.com/berth-dev/berth/internal/server"
 	"github.com/berth-dev/berth/internal/server/sweep"
+	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
 
@@ -67,6 +68,8 @@ type Config struct {
 	Split bool
 	// Wire changes how agents reach the server; nil is a plain wire.
 	Wire func(next Dialer) Dialer
+	// Tracer makes the server's spans; nil makes none.
+	Tracer *tracing.Tracer
 }
 
 // Dialer connects to the server.
@@ -166,7 +169,7 @@ func (c *Cluster) StartServer() {
 		ServerID: "server", Version: "test", Expect: 1, Discover: consensus.Alone{},
 		Transport: transport, Stores: stores, Tuning: consensus.AloneTuning(), HTTP: wire, Keep: c.cfg.Keep, Calls: dispatcher.Limits{PluginID: c.cfg.Calls},
 		Keyring: keys,
-		Metrics: c.cfg.Metrics, Sweep: c.cfg.Sweep,
+		Metrics: c.cfg.Metrics, Sweep: c.cfg.Sweep, Tracer: c.cfg.Tracer,
 	}, c.cfg.Log.With("server", "server"))
 	if err != nil {
 		c.TB.Fatal(err)

@@ -34,7 +34,7 @@ func (h *Handler) importVolume(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	apply.IfAbsent = true
+	apply.IfAbsent, apply.Trace = true, r.trace()
 	ctx, cancel := context.WithTimeout(r.Context(), questionTime)
 	defer cancel()
 	notes, err := h.verify(ctx, v, &spec, apply)

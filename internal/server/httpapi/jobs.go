@@ -97,6 +97,7 @@ func (h *Handler) putJob(r *request) (any, error) {
 
 // applyJob writes a job's spec, and answers the job.
 func (h *Handler) applyJob(r *request, apply *command.ApplyJob) (any, error) {
+	apply.Trace = r.trace()
 	if err := h.checkJob(apply); err != nil {
 		return nil, err
 	}

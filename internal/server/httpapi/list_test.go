@@ -139,7 +139,7 @@ func TestWrongLists(t *testing.T) {
 	for path, want := range map[string]string{
 		"volumes?filter=status.stat==ready":             problem + `filter "status.stat" is no field of what is listed; did you mean status.state?`,
 		"volumes?filter=pluginId==disk":                 problem + `filter "pluginId" is no field of what is listed; use one of create_index, create_time, desired, id, modify_index, modify_time, namespace, owner, reclaim, secrets, spec, status, uid, version`,
-		"volumes?filter=status==ready":                  problem + `filter "status" is no field that has a value; use one of status.accessible_topology, status.capacity, status.context, status.expansion, status.external_id, status.modification, status.mutable_parameters, status.node_expansion, status.operation, status.reason, status.schedule, status.state`,
+		"volumes?filter=status==ready":                  problem + `filter "status" is no field that has a value; use one of status.accessible_topology, status.capacity, status.context, status.expansion, status.external_id, status.modification, status.mutable_parameters, status.node_expansion, status.operation, status.reason, status.schedule, status.state, status.trace`,
 		"volumes?filter=id.x==ready":                    problem + "filter there is nothing below id; end the field there",
 		"volumes?filter=create_time==x":                 problem + "filter create_time is no text, number, or true or false; compare another field",
 		"volumes?filter=create_time.x==x":               problem + "filter create_time is no text, number, or true or false; compare another field",

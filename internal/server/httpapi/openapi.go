@@ -92,6 +92,9 @@ func (d describer) operation(rt route) object {
 	if rt.creates {
 		params = append(params, header("If-None-Match", "* writes only if there is no such object yet, and answers conflict otherwise."))
 	}
+	if rt.traced {
+		params = append(params, header(api.HeaderTrace, "The caller's span (W3C Trace Context), below which the servers put what comes of the request, where they send traces."))
+	}
 	if rt.node {
 		o["security"] = []object{{"node": []string{}}}
 		params = append(params,

@@ -57,6 +57,14 @@ func (r *request) flag(name string) (bool, error) {
 	}
 }
 
+// trace is the caller's, or none.
+func (r *request) trace() api.TraceContext {
+	if given := r.Header.Values(api.HeaderTrace); len(given) == 1 {
+		return api.ParseTraceContext(given[0])
+	}
+	return ""
+}
+
 // defaultWait is how long a blocking query waits that does not say.
 const defaultWait = time.Minute
 

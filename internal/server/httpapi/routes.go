@@ -26,6 +26,8 @@ type route struct {
 	media, bodyMedia string
 	// creates: the write can be made only for what is not there, by If-None-Match.
 	creates bool
+	// traced: what the request leads to is put below the caller's span.
+	traced bool
 	// node: the caller is the agent of a node, and proves it.
 	node bool
 	// always: the route answers also while this server does not lead.
@@ -53,9 +55,9 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/volume/{namespace}/{id}", name: "Volume", doc: "Read a volume with all that concerns it.",
 			handle: h.getVolume, query: polls(), answer: api.VolumeInfo{}},
 		{pattern: "PUT /v1/volume/{namespace}/{id}", name: "ApplyVolume", doc: "Create a volume, or change its spec.",
-			handle: h.putVolume, creates: true, query: conditional(), body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
+			handle: h.putVolume, traced: true, creates: true, query: conditional(), body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "DELETE /v1/volume/{namespace}/{id}", name: "DeleteVolume", doc: "Let a volume go as soon as nothing holds it.",
-			handle: h.deleteVolume, query: append(conditional(), "reclaim"), answer: api.VolumeInfo{}},
+			handle: h.deleteVolume, traced: true, query: append(conditional(), "reclaim"), answer: api.VolumeInfo{}},
 		{pattern: "POST /v1/volume/{namespace}/{id}/detach", name: "DetachVolume", doc: "Take a volume off nodes: what waits for that is tried at once, and what uses it is stopped first if that is said.",
 			handle: h.detachVolume, body: api.DetachRequest{}, answer: api.Detach{}},
 		{pattern: "GET /v1/publications", name: "Publications", doc: "List the presences of volumes on nodes. The prefix is one of volumes.",
@@ -71,7 +73,7 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/job/{namespace}/{id}", name: "Job", doc: "Read a job with its allocations.",
 			handle: h.getJob, query: polls(), answer: api.JobInfo{}},
 		{pattern: "PUT /v1/job/{namespace}/{id}", name: "ApplyJob", doc: "Create a job, change its spec, or start it again.",
-			handle: h.putJob, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobInfo{}},
+			handle: h.putJob, traced: true, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobInfo{}},
 		{pattern: "DELETE /v1/job/{namespace}/{id}", name: "StopJob", doc: "Stop a job.",
 			handle: h.stopJob, query: conditional(), answer: api.JobInfo{}},
 		{pattern: "POST /v1/plan", name: "Plan", doc: "Say what applying volumes and jobs would do, one after the other, and do nothing.",
@@ -83,11 +85,11 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/job/{namespace}/{id}/revision/{revision}", name: "JobRevision", doc: "Read a spec that was applied for a job.",
 			handle: h.getJobRevision, query: polls(), answer: api.JobRevision{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/revert", name: "RevertJob", doc: "Apply an earlier spec of a job again.",
-			handle: h.revertJob, body: api.Revert{}, answer: api.JobInfo{}},
+			handle: h.revertJob, traced: true, body: api.Revert{}, answer: api.JobInfo{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/promote", name: "PromoteJob", doc: "Have the revision that a job's canaries try take the place of the one before it.",
 			handle: h.promoteJob, body: api.Promotion{}, answer: api.JobInfo{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/scale", name: "ScaleJob", doc: "Apply a job with another count of a group.",
-			handle: h.scaleJob, body: api.Scale{}, answer: api.JobInfo{}},
+			handle: h.scaleJob, traced: true, body: api.Scale{}, answer: api.JobInfo{}},
 		{pattern: "GET /v1/allocations", name: "Allocations", doc: "List allocations.",
 			handle: list(h, allocations()), query: lists("namespace"), answer: []*api.Allocation{}},
 		{pattern: "GET /v1/allocation/{id}", name: "Allocation", doc: "Read an allocation with its attachments, by any unambiguous prefix of its id.",
@@ -166,7 +168,7 @@ func (h *Handler) questionRoutes() []route {
 		{pattern: "DELETE /v1/finding/{id}", name: "DeleteFound", doc: "Have the plugin delete a volume that was found and is not known: it is registered, and deleted with its data.",
 			handle: h.deleteFound, answer: api.VolumeInfo{}},
 		{pattern: "POST /v1/volume/{namespace}/{id}/import", name: "ImportVolume", doc: "Register a volume that exists already, after its plugin has said that it is there and can be used so.",
-			handle: h.importVolume, creates: true, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
+			handle: h.importVolume, traced: true, creates: true, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "GET /v1/sweep", name: "SweepReports", doc: "Read how the last comparison of each plugin with the state went.",
 			handle: h.sweepReports, answer: []api.SweepReport{}},
 		{pattern: "POST /v1/sweep", name: "Sweep", doc: "Compare plugins with the state now: one, or all.",

@@ -54,7 +54,7 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	apply.IfAbsent = r.ifAbsent
+	apply.IfAbsent, apply.Trace = r.ifAbsent, r.trace()
 	if _, err := h.propose(r, apply); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (h *Handler) deleteVolume(r *request) (any, error) {
 		return nil, err
 	}
 	id := api.VolumeID(r.PathValue("id"))
-	remove := &command.DeleteVolume{Namespace: r.namespace(), ID: id, Version: version, Reclaim: api.Reclaim(r.query.Get("reclaim"))}
+	remove := &command.DeleteVolume{Namespace: r.namespace(), ID: id, Version: version, Reclaim: api.Reclaim(r.query.Get("reclaim")), Trace: r.trace()}
 	if err := remove.Validate(); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -107,10 +108,16 @@ func again(a *api.Allocation) bool {
 // later allocation, to the moment at which the servers heard that it runs.
 func (t *Tracer) allocation(ctx context.Context, v state.View, a *api.Allocation) {
 	began, id := a.CreateTime, string(a.ID)
-	if job := v.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID && job.Revision == a.Revision && a.Failures == 0 && job.Status.Applied.Before(began) {
-		began = job.Status.Applied
+	whole := span{object: id, name: "allocation", ended: a.Running}
+	if job := v.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID && job.Revision == a.Revision {
+		if firstOf(v, job, a) {
+			ctx, began = below(ctx, job.Status.Trace), earlier(job.Status.Applied, began)
+		} else {
+			whole.after = trace.SpanContextFromContext(below(ctx, job.Status.Trace))
+		}
 	}
-	ctx = t.emit(ctx, span{object: id, name: "allocation", began: began, ended: a.Running}.with(
+	whole.began = began
+	ctx = t.emit(ctx, whole.with(
 		"berth.namespace", a.Namespace, "berth.job", a.JobID, "berth.allocation", a.ID, "berth.node", a.NodeID, "berth.revision", a.Revision))
 	if began.Before(a.CreateTime) {
 		t.emit(ctx, span{object: id, name: "place", began: began, ended: a.CreateTime})
@@ -122,6 +129,31 @@ func (t *Tracer) allocation(ctx context.Context, v state.View, a *api.Allocation
 		}
 	}
 	t.emit(ctx, span{object: id, name: "start tasks", began: mounted, ended: a.Running})
+}
+
+// below puts what follows below the span of a caller.
+func below(ctx context.Context, caller api.TraceContext) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{api.HeaderTrace: string(caller)})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// firstOf reports whether an allocation is there because its job was applied, and
+// not because one of the same revision ended or a node came.
+func firstOf(v state.View, job *api.Job, a *api.Allocation) bool {
+	for other := range v.JobAllocations(a.JobUID) {
+		if other.Index == a.Index && other.Group == a.Group && other.Revision == a.Revision && other.CreateTime.Before(a.CreateTime) {
+			return false
+		}
+	}
+	node := v.Node(a.NodeID)
+	came := node != nil && node.CreateTime.After(job.Status.Applied) && job.Spec.Type.Everywhere()
+	return a.Failures == 0 && !came
 }
 
 // attachment is a volume's way to an allocation. It answers when it was mounted.
@@ -154,6 +186,7 @@ func (t *Tracer) volume(ctx context.Context, v state.View, op *api.Operation) {
 	if vol := v.Volume(op.Namespace, op.VolumeID); vol != nil && op.Kind == api.OperationCreate {
 		began = vol.CreateTime
 	}
+	ctx = below(ctx, op.Trace)
 	ctx = t.emit(ctx, span{object: id, name: "volume " + string(op.Kind), began: began, ended: op.Status.Ended, failure: failure(op)}.with(
 		"berth.namespace", op.Namespace, "berth.volume", op.VolumeID))
 	t.operation(ctx, id, op)
@@ -185,7 +218,9 @@ type span struct {
 	object, name string
 	began, ended time.Time
 	failure      string
-	about        []attribute.KeyValue
+	// After is the span of a caller whose wish it follows, and is no part of.
+	after trace.SpanContext
+	about []attribute.KeyValue
 }
 
 // with adds attributes: names, each with its value.
@@ -199,7 +234,11 @@ func (s span) with(namesAndValues ...any) span {
 // emit makes a span, below the one that the context has, or as the first of a
 // trace. Those below it get the context that it answers.
 func (t *Tracer) emit(ctx context.Context, s span) context.Context {
-	ctx, made := t.tracer.Start(context.WithValue(ctx, hashed{}, [2]string{s.object, s.name}), s.name, trace.WithTimestamp(s.began), trace.WithAttributes(s.about...))
+	options := []trace.SpanStartOption{trace.WithTimestamp(s.began), trace.WithAttributes(s.about...)}
+	if s.after.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: s.after}))
+	}
+	ctx, made := t.tracer.Start(context.WithValue(ctx, hashed{}, [2]string{s.object, s.name}), s.name, options...)
 	if s.failure != "" {
 		made.SetStatus(codes.Error, s.failure)
 	}

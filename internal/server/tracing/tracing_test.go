@@ -62,8 +62,13 @@ func tree(spans tracetest.SpanStubs) string {
 // follow commits changes to the world, and answers the spans that were made.
 func follow(t *testing.T, exporter sdk.SpanExporter, log *bytes.Buffer, changes ...func(*api.Allocation, *api.Operation)) {
 	t.Helper()
+	followIn(t, published, exporter, log, changes...)
+}
+
+func followIn(t *testing.T, world string, exporter sdk.SpanExporter, log *bytes.Buffer, changes ...func(*api.Allocation, *api.Operation)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		store, events := statetest.Load(t, published), feed.New()
+		store, events := statetest.Load(t, world), feed.New()
 		store.Observe(events)
 		tracer := tracing.New(exporter, "s1", "test", slog.New(slog.NewTextHandler(log, nil)))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -186,5 +191,63 @@ func TestCollectorThatTakesNothingIsNoted(t *testing.T) {
 	follow(t, &refusing{}, &log, runs)
 	if !strings.Contains(log.String(), "spans are lost") || !strings.Contains(log.String(), "it is full") {
 		t.Errorf("log: %s", log.String())
+	}
+}
+
+const caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-"
+
+// called is the world in which the job's apply had a caller.
+func called(flags, more string) string {
+	return strings.Replace(published, `"status":{"applied":"now-10s"}`, `"status":{"applied":"now-10s","trace":"`+caller+flags+`"}`, 1) + more
+}
+
+func TestWhatAnApplyLeadsToIsBelowItsCaller(t *testing.T) {
+	t.Parallel()
+	const earlier = `allocation {"id":"a0","job_id":"db","node_id":"n1","create_time":"now-9500ms","replaced":true,"desired":"stop","status":{"state":"complete"}}`
+	for name, tc := range map[string]struct {
+		world  string
+		change func(*api.Allocation, *api.Operation)
+		// below is whether the allocation is below the caller, after whether it is
+		// linked to it; none of both is no span at all.
+		below, after bool
+	}{
+		"First":       {called("01", ""), runs, true, false},
+		"NotSampled":  {called("00", ""), runs, false, false},
+		"AfterOne":    {called("01", earlier), runs, false, true},
+		"AfterFailed": {called("01", ""), func(a *api.Allocation, op *api.Operation) { runs(a, op); a.Failures = 1 }, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var k kept
+			followIn(t, tc.world, &k, &bytes.Buffer{}, tc.change)
+			var below, after bool
+			for _, s := range k.spans {
+				if s.Name != "allocation" {
+					continue
+				}
+				below = s.Parent.SpanID().String() == "b7ad6b7169203331" && s.SpanContext.TraceID() == s.Parent.TraceID()
+				after = len(s.Links) == 1 && s.Links[0].SpanContext.SpanID().String() == "b7ad6b7169203331"
+			}
+			if below != tc.below || after != tc.after || (len(k.spans) > 0) != (tc.below || tc.after) {
+				t.Errorf("below %t, after %t, %d spans", below, after, len(k.spans))
+			}
+		})
+	}
+}
+
+func TestAVolumesCallIsBelowItsCaller(t *testing.T) {
+	t.Parallel()
+	var k kept
+	followIn(t, published, &k, &bytes.Buffer{}, func(_ *api.Allocation, op *api.Operation) {
+		op.Trace = caller + "01"
+		op.Status.State, op.Status.Ended, op.Status.Code = api.OperationSucceeded, statetest.Now(), "OK"
+	})
+	for _, s := range k.spans {
+		if s.SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+			t.Errorf("span %s is of trace %s", s.Name, s.SpanContext.TraceID())
+		}
+	}
+	if len(k.spans) != 3 || k.spans[2].Parent.SpanID().String() != "b7ad6b7169203331" && k.spans[0].Parent.SpanID().String() != "b7ad6b7169203331" {
+		t.Errorf("%d spans, and none below the caller's", len(k.spans))
 	}
 }
