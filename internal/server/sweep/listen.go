@@ -23,6 +23,9 @@ const (
 	// before they are said to have vanished.
 	singles       = 200
 	confirmations = 50
+	// silence is how many volumes that a plugin does not answer for one after
+	// another let the next sweep go on behind them.
+	silence = 5
 	// maxProblems bounds what a report says.
 	maxProblems = 5
 )
@@ -135,9 +138,12 @@ func (s *seen) add(id string, t *told) {
 }
 
 // listenSingly asks about known volumes one by one, and goes on where it
-// stopped the last time.
+// stopped the last time. A plugin that does not answer is left alone for now, but
+// volumes that it cannot answer for keep none behind them from being asked about.
 func (s *Sweeper) listenSingly(ctx context.Context, v state.View, p *plugin, told *seen, r *api.SweepReport) {
 	told.single = map[string]bool{}
+	p.answered = false
+	failures := 0
 	// ControllerGetVolume says where a volume is published as ListVolumes does.
 	count, last := 0, ""
 	for vol := range v.PluginVolumes(r.PluginID) {
@@ -145,7 +151,7 @@ func (s *Sweeper) listenSingly(ctx context.Context, v state.View, p *plugin, tol
 		if id <= p.cursor {
 			continue
 		}
-		if count == singles || ctx.Err() != nil {
+		if count == singles || failures == silence || ctx.Err() != nil {
 			break
 		}
 		count, last = count+1, id
@@ -163,12 +169,12 @@ func (s *Sweeper) listenSingly(ctx context.Context, v state.View, p *plugin, tol
 			told.single[id] = true
 		default:
 			problem(r, err)
-			if len(r.Problems) == maxProblems {
-				return
-			}
+			failures++
+			continue
 		}
+		failures, p.answered = 0, true
 	}
-	if p.cursor = last; count < singles {
+	if p.cursor = last; count < singles && failures < silence {
 		p.cursor = ""
 	}
 }

@@ -83,6 +83,7 @@ type plugin struct {
 	failures int
 	next     time.Time
 	cursor   string // where single volumes are asked on
+	answered bool   // the last sweep had an answer for a single volume
 	report   api.SweepReport
 }
 
@@ -286,7 +287,7 @@ func (s *Sweeper) one(ctx context.Context, id api.PluginID) api.SweepReport {
 	defer s.mu.Unlock()
 	wait := s.interval
 	switch {
-	case len(report.Problems) > 0:
+	case len(report.Problems) > 0 && !p.answered:
 		wait = min(maxBackoff, wait<<min(p.failures, 10))
 		p.failures++
 	default:

@@ -433,6 +433,30 @@ func TestAPluginThatListsNothingIsAskedOneByOne(t *testing.T) {
 	})
 }
 
+// TestVolumesThatCannotBeToldOfHideNoOther, however many there are in a row.
+func TestVolumesThatCannotBeToldOfHideNoOther(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString(strings.ReplaceAll(cloud, `"LIST_VOLUMES","LIST_VOLUMES_PUBLISHED_NODES"`, `"GET_VOLUME"`))
+	for i := range 50 {
+		fmt.Fprintf(&text, `volume {"id":"v%03d","spec":{"plugin_id":"ebs"},"status":{"state":"ready","external_id":"x-%03d"}}`+"\n", i, i)
+	}
+	bubble(t, text.String(), func(w *world, _ *sweep.Sweeper) {
+		w.put("ebs", external("vol-1"))
+		for i := range 50 {
+			id := fmt.Sprintf("x-%03d", i)
+			switch {
+			case i < 12:
+				w.breaks("ebs "+id, api.Errorf(api.CodeUnavailable, "%s does not answer", id))
+			case i != 40:
+				w.put("ebs", external(id))
+			}
+		}
+		after(3 * time.Hour)
+		w.want("the one that is lost", "vanished x-040 = v040: the plugin has it no more: it was deleted at the provider, or is not in reach of any of its controllers")
+	})
+}
+
 // TestAListThatIsOldIsNotBelieved where the plugin can be asked for one.
 func TestAListThatIsOldIsNotBelieved(t *testing.T) {
 	t.Parallel()
