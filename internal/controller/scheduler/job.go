@@ -52,6 +52,8 @@ type pass struct {
 	retaken map[api.AllocID]bool
 	// revised is how many allocations this plan takes to the job's revision.
 	revised int
+	// absent is what the job's places lack of other jobs, nil until it is asked for.
+	absent []absence
 	// theirs are passes that were made to learn what other jobs would get.
 	theirs map[string]*pass
 	// hypothetical: the pass is made to learn what the job would get, and

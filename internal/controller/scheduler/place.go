@@ -28,6 +28,10 @@ func (p *pass) place(at place, after successor) {
 		p.wait(at, after, lack)
 		return
 	}
+	if lack := p.apart(at, after, requests); lack != nil {
+		p.wait(at, after, lack)
+		return
+	}
 	node, why := p.choose(at, after, requests, serial)
 	if node == nil {
 		p.wait(at, after, p.held(requests, serial).or(why))
