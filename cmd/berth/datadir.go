@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,11 +10,18 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/mount"
 )
 
 // dataDir is the data directory while this process has it. The kernel lets it
 // go with the process, however that ends; supervisors of tasks do not inherit it.
-type dataDir struct{ lock *os.File }
+type dataDir struct {
+	path string
+	lock *os.File
+	// fresh: this process found nothing here, and may remove what it made; made:
+	// nor was there a directory.
+	fresh, made bool
+}
 
 const (
 	// lockName is the file by which one agent keeps others away.
@@ -29,10 +37,18 @@ const (
 // was made by another one.
 func openDataDir(path string, dev bool) (*dataDir, error) {
 	mark := filepath.Join(path, devMark)
+	d := &dataDir{path: path}
 	if dev {
 		if err := mayBeRemoved(path, mark); err != nil {
 			return nil, err
 		}
+		entries, err := os.ReadDir(path)
+		d.made = errors.Is(err, os.ErrNotExist)
+		d.fresh = len(entries) == 0
+	}
+	// Tasks of other users go through it to their own directories.
+	if err := os.MkdirAll(path, 0o711); err != nil {
+		return nil, fmt.Errorf("make data directory: %w (%s)", err, otherDir)
 	}
 	if err := os.MkdirAll(filepath.Join(path, "run"), 0o700); err != nil {
 		return nil, fmt.Errorf("make data directory: %w (%s)", err, otherDir)
@@ -41,7 +57,7 @@ func openDataDir(path string, dev bool) (*dataDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w (%s)", err, otherDir)
 	}
-	d := &dataDir{lock}
+	d.lock = lock
 	err = takeLock(lock)
 	switch {
 	case errors.Is(err, syscall.EWOULDBLOCK):
@@ -101,6 +117,27 @@ func mayBeRemoved(path, mark string) error {
 	if _, err := os.Stat(mark); err != nil {
 		return api.Errorf(api.CodeInvalid, "%s is not empty, and no 'berth agent --dev' made it: with --dev it would be removed at the end; "+
 			"choose an empty directory with --data-dir", path)
+	}
+	return nil
+}
+
+// abandon removes what a development agent made that could not start. What an
+// earlier one left stays: tasks may run that it describes.
+func (d *dataDir) abandon() error {
+	if !d.fresh {
+		return nil
+	}
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := mount.RemoveAll(context.Background(), mount.Kernel{}, filepath.Join(d.path, e.Name())); err != nil {
+			return err
+		}
+	}
+	if d.made {
+		return os.Remove(d.path)
 	}
 	return nil
 }

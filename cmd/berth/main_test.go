@@ -187,9 +187,39 @@ func TestPortInUse(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "d")
 		got, status := start(t, 0, append(strings.Fields("agent --dev --data-dir "+dir), strings.Fields(args)...)...).wait()
-		if got != want || status != 1 || exists(filepath.Join(dir, "server")) {
-			t.Errorf("%s: exit status %d, got\n%swant\n%s", args, status, got, want)
+		if got != want || status != 1 || exists(dir) {
+			t.Errorf("%s: exit status %d, the directory is there: %t, got\n%swant\n%s", args, status, exists(dir), got, want)
 		}
+	}
+}
+
+// TestFailedStartLeavesWhatItFound: an empty directory of somebody stays, and
+// what an earlier development agent left stays whole.
+func TestFailedStartLeavesWhatItFound(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	free, _ := ports(t)
+	empty, left := t.TempDir(), t.TempDir()
+	for _, name := range []string{devMark, "agent.db"} {
+		if err := os.WriteFile(filepath.Join(left, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{empty, left} {
+		args := []string{"agent", "--dev", "--data-dir", dir, "--http-address", free, "--raft-address", taken.Addr().String()}
+		if out, status := start(t, 0, args...).wait(); status != 1 {
+			t.Errorf("exit status %d\n%s", status, out)
+		}
+	}
+	if entries, err := os.ReadDir(empty); err != nil || len(entries) > 0 {
+		t.Errorf("the empty directory holds %v, %v", entries, err)
+	}
+	if !exists(filepath.Join(left, "agent.db")) || !exists(filepath.Join(left, devMark)) {
+		t.Error("what an earlier agent left is gone")
 	}
 }
 

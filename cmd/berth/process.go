@@ -77,7 +77,7 @@ func (p *process) run(ctx context.Context) error {
 		p.log.Warn("not root: volumes are not mounted, and tasks run as this user", "uid", os.Geteuid())
 	}
 	if err := p.wire(ctx); err != nil {
-		return err
+		return errors.Join(err, data.abandon())
 	}
 	if p.dev {
 		fmt.Fprintf(p.out, "berth %s: development agent on %s, data in %s; end it with Ctrl-C\n", p.version, p.cfg.HTTP.Address, p.cfg.DataDir)

@@ -2,6 +2,8 @@
 // belongs to the group, which gets the rights that the owner has, and what is
 // made in its directories later belongs to it too.
 //
+// It also lets users through directories that are closed to others.
+//
 // It owns the descent. It never follows a symbolic link and never leaves the
 // file system that it was sent to: openat2 with RESOLVE_NO_XDEV refuses even a
 // bind mount, at the moment of descent, so that a task that changes the tree
@@ -14,7 +16,6 @@ package ownership
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -281,24 +282,12 @@ func (w *walk) change(fd int, st *unix.Stat_t, name string) error {
 	return nil
 }
 
-// defaultACL is an ACL (linux/posix_acl_xattr.h) by which the group may read and
-// write what is made in a directory, and others may what they may there.
+// defaultACL is an ACL by which the group may read and write what is made in a
+// directory, and others may what they may there.
 func defaultACL(mode uint32) []byte {
-	const (
-		version  = 2
-		userObj  = 0x01
-		groupObj = 0x04
-		other    = 0x20
-		noID     = 0xffffffff
-		all      = 0o7
-	)
-	acl := binary.LittleEndian.AppendUint32(nil, version)
-	for _, entry := range []struct{ tag, rights uint16 }{{userObj, all}, {groupObj, all}, {other, uint16(mode & 0o7)}} {
-		acl = binary.LittleEndian.AppendUint16(acl, entry.tag)
-		acl = binary.LittleEndian.AppendUint16(acl, entry.rights)
-		acl = binary.LittleEndian.AppendUint32(acl, noID)
-	}
-	return acl
+	list := aclOf(mode)
+	list[0].rights, list[1].rights = allRights, allRights
+	return list.bytes()
 }
 
 // passedOver reports whether an entry is not the walk's: it is gone, it has

@@ -1,12 +1,14 @@
 package driver_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -84,6 +86,35 @@ func TestTaskRunsAsItsUser(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The directory of an allocation is closed to the machine's other users, and not
+// to those as whom its tasks run.
+func TestUserOfATaskComesToItsDirectories(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := w.script(`cat "$1/.alloc/shared" && cat "$1/task/local/own"`)
+	alloc := filepath.Join(w.root, "closed")
+	if err := errors.Join(os.Mkdir(alloc, 0o700), os.Mkdir(filepath.Join(alloc, ".alloc"), 0o777), os.Rename(spec.Dir, filepath.Join(alloc, "task")), os.Chmod(w.root, 0o711)); err != nil {
+		t.Fatal(err)
+	}
+	spec.Dir = filepath.Join(alloc, "task")
+	spec.Task.User = "daemon"
+	spec.Task.Config["args"] = append(spec.Task.Config["args"].([]string), "sh", alloc)
+	for _, path := range []string{".alloc/shared", "task/local/own"} {
+		if err := os.WriteFile(filepath.Join(alloc, path), []byte(path+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stdout, stderr, _ := run(t, w.rawExec(), spec)
+	if want := ".alloc/shared\ntask/local/own\n"; stdout != want {
+		t.Errorf("the task reads %q, and says %q", stdout, stderr)
+	}
+	stranger := exec.CommandContext(t.Context(), "cat", filepath.Join(alloc, ".alloc", "shared"))
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4711, Gid: 4711}}
+	if out, err := stranger.CombinedOutput(); err == nil {
+		t.Errorf("another user reads %q", out)
+	}
 }
 
 func TestTaskStartsInItsLocalDirectory(t *testing.T) {

@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver/executor"
+	"github.com/berth-dev/berth/internal/ownership"
 )
 
 // NameRawExec is what jobs call RawExec.
@@ -23,6 +25,8 @@ const noVolumes = `driver raw_exec cannot mount volumes: it runs the command dir
 type RawExec struct {
 	supervised
 	rules atomic.Pointer[rules]
+	// letting is held while a user is let through a directory.
+	letting sync.Mutex
 }
 
 var _ Driver = (*RawExec)(nil)
@@ -104,6 +108,19 @@ func (r *RawExec) Start(ctx context.Context, spec Spec) error {
 	return r.tasks.Start(ctx, plan)
 }
 
+// letThrough lets the task's user come to the task's directory, which lies in one
+// that is closed to others. Where that cannot be had, the task still begins in it.
+func (r *RawExec) letThrough(spec *Spec, user *executor.User) {
+	if user == nil {
+		return
+	}
+	r.letting.Lock()
+	defer r.letting.Unlock()
+	if err := ownership.Through(filepath.Dir(spec.Dir), user.UID); err != nil && spec.Say != nil {
+		spec.Say("the task's user cannot come to the task's directories by their names: " + err.Error())
+	}
+}
+
 // plan says all of what is to be run, and where.
 func (r *RawExec) plan(spec Spec) (executor.Spec, error) {
 	if len(spec.Mounts) > 0 {
@@ -124,6 +141,7 @@ func (r *RawExec) plan(spec Spec) (executor.Spec, error) {
 	if err := writeFiles(spec.Dir, spec.Files, user); err != nil {
 		return executor.Spec{}, err
 	}
+	r.letThrough(&spec, user)
 	return executor.Spec{
 		ID: spec.ID, Command: cmd.path, Args: cmd.args,
 		Env: environment(spec.Env, who.home, who.name), Cwd: filepath.Join(spec.Dir, "local"), User: user,

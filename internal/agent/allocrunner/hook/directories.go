@@ -29,6 +29,9 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 	if group == nil {
 		return &allocrunner.Waiting{Reason: "the servers have not sent the allocation's group"}
 	}
+	if err := enclose(s.Dir); err != nil {
+		return fmt.Errorf("make the allocation's directory: %w", err)
+	}
 	if err := makeDir(AllocDir(s.Dir), 0o777); err != nil {
 		return fmt.Errorf("make the allocation's directory: %w", err)
 	}
@@ -44,6 +47,26 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 		}
 	}
 	return nil
+}
+
+// enclose makes the directory of an allocation, or closes it, to everybody but
+// the agent, and whom its drivers let through: in it, all is open that tasks of
+// different users share. Of the names beside it nobody needs a list.
+func enclose(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(dir), 0o711); err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil || info.Mode()&0o007 == 0 {
+		return err
+	}
+	return os.Chmod(dir, info.Mode().Perm()&^0o007) // an earlier version's
 }
 
 // makeDir makes a directory with just this mode, whatever the umask, or leaves

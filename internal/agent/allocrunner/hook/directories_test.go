@@ -52,6 +52,9 @@ func TestDirectoriesAreThereWithTheirModes(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "tmp.new"), 0o700); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(s.Dir, 0o755); err != nil { // as an earlier version did
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := (hook.Directories{}).Up(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -59,6 +62,10 @@ func TestDirectoriesAreThereWithTheirModes(t *testing.T) {
 		want := map[string]string{"local": "drwxrwxrwx", "secrets": "drwx------", "tmp": "dtrwxrwxrwx", "logs": "drwxr-xr-x"}
 		if diff := cmp.Diff(want, modes(t, dir)); diff != "" {
 			t.Errorf("modes (-want +got):\n%s", diff)
+		}
+		// What all tasks share is no other user's.
+		if info, err := os.Stat(s.Dir); err != nil || info.Mode().Perm()&0o007 != 0 {
+			t.Errorf("the allocation's directory is %v, %v", info.Mode(), err)
 		}
 	}
 }
