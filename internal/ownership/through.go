@@ -76,7 +76,7 @@ type acl []entry
 
 // aclOf is what a mode says.
 func aclOf(mode uint32) acl {
-	right := func(shift int) uint16 { return uint16(mode >> shift & allRights) } //nolint:gosec // it is three bits
+	right := func(shift int) uint16 { return uint16(mode >> shift & allRights) }
 	return acl{{userObj, right(6), noID}, {groupObj, right(3), noID}, {otherTag, right(0), noID}}
 }
 
