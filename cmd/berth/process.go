@@ -370,5 +370,6 @@ func (p *process) dockerConfig() docker.Config {
 	return docker.Config{
 		Endpoint: says.Endpoint, Agent: p.cfg.DataDir, StateDir: filepath.Join(p.cfg.DataDir, "run", "docker"),
 		Disabled: says.Disabled(), AllowPrivileged: says.Privileged(), AllowHostPaths: says.AllowHostPaths, AllowCaps: says.AllowCaps,
+		AuthFile: says.AuthFile, ImageDelay: says.Images(),
 	}
 }

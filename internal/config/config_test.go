@@ -317,7 +317,7 @@ func TestThePageIsTrue(t *testing.T) {
 		Drivers: []config.Driver{
 			{Name: "exec", Enabled: new(true), AllowPrivileged: new(true)},
 			{Name: "raw_exec", Enabled: new(true)},
-			{Name: "docker", Enabled: new(true), AllowPrivileged: new(false), Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}},
+			{Name: "docker", Enabled: new(true), AllowPrivileged: new(false), Endpoint: "unix:///var/run/docker.sock", AllowCaps: []string{"net_admin"}, AuthFile: "/root/.docker/config.json", ImageDelay: "6h"},
 		},
 		HostVolumes: []config.HostVolume{{Name: "certs", Path: "/etc/ssl/cluster", ReadOnly: true}},
 	}
@@ -335,10 +335,10 @@ func TestDriverBlocks(t *testing.T) {
 			t.Errorf("it does not say %s: %v", want, err)
 		}
 	}
-	_, err = complete(write(t, "client {\n enabled = true\n servers = [\"http://10.0.0.1:7400\"]\n}\ndriver \"docker\" {\n allow_caps = [\"net-admin\", \"CAP_SYS_ADMIN\", \"all\"]\n}\ndriver \"raw_exec\" {\n endpoint = \"/x\"\n allow_privileged = false\n allow_caps = [\"chown\"]\n allow_host_paths = true\n}")...)
+	_, err = complete(write(t, "client {\n enabled = true\n servers = [\"http://10.0.0.1:7400\"]\n}\ndriver \"docker\" {\n allow_caps = [\"net-admin\", \"CAP_SYS_ADMIN\", \"all\"]\n auth_file = \"x.json\"\n image_delay = \"-1h\"\n}\ndriver \"raw_exec\" {\n endpoint = \"/x\"\n allow_privileged = false\n allow_caps = [\"chown\"]\n allow_host_paths = true\n keep_images = true\n}")...)
 	for _, want := range []string{
 		`driver["docker"].allow_caps[0] is "net-admin"`, `driver["raw_exec"].endpoint means nothing here`, `driver["raw_exec"].allow_privileged means nothing here`,
-		`driver["raw_exec"].allow_caps means`, `driver["raw_exec"].allow_host_paths means`,
+		`driver["docker"].auth_file is "x.json"`, `driver["docker"].image_delay is "-1h"`, `driver["raw_exec"] says something of images`, `driver["raw_exec"].allow_caps means`, `driver["raw_exec"].allow_host_paths means`,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("it does not say %s: %v", want, err)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/capability"
 
@@ -30,6 +31,14 @@ type Driver struct {
 	// AllowCaps are capabilities that jobs may add to containers, such as
 	// "net_admin", or "all".
 	AllowCaps []string `hcl:"allow_caps,optional"`
+	// AuthFile holds credentials for docker's registries, as docker login writes
+	// them, with credential helpers. It is read at each pull.
+	AuthFile string `hcl:"auth_file,optional"`
+	// ImageDelay is how long an image stays that was pulled for a task and that no
+	// container has; 6 hours if it is empty.
+	ImageDelay string `hcl:"image_delay,optional"`
+	// KeepImages removes no image.
+	KeepImages bool `hcl:"keep_images,optional"`
 }
 
 // The drivers that can be configured.
@@ -41,7 +50,8 @@ const (
 
 // says reports whether anything is said of the driver.
 func (d *Driver) says() bool {
-	return d.Enabled != nil || d.AllowPrivileged != nil || d.Endpoint != "" || d.AllowHostPaths || len(d.AllowCaps) > 0
+	return d.Enabled != nil || d.AllowPrivileged != nil || d.Endpoint != "" || d.AllowHostPaths || len(d.AllowCaps) > 0 ||
+		d.AuthFile != "" || d.ImageDelay != "" || d.KeepImages
 }
 
 // Disabled reports whether no task may be started with the driver.
@@ -78,6 +88,12 @@ func (d *Driver) validate(p *api.Problems) {
 	if len(socket) > maxSocket {
 		p.Addf(at+".endpoint", "choose a shorter path", "is longer than the %d bytes that a socket's path may have", maxSocket)
 	}
+	if d.AuthFile != "" && !filepath.IsAbs(d.AuthFile) {
+		p.Addf(at+".auth_file", "give an absolute path", "is %q", d.AuthFile)
+	}
+	if _, err := d.imageDelay(); err != nil {
+		p.Addf(at+".image_delay", `write it as "6h"; keep_images = true removes none`, "is %q", d.ImageDelay)
+	}
 	known := []string{"all"}
 	for _, c := range capability.ListKnown() {
 		known = append(known, c.String())
@@ -87,6 +103,27 @@ func (d *Driver) validate(p *api.Problems) {
 			p.Addf(fmt.Sprintf("%s.allow_caps[%d]", at, i), `use names of capabilities(7) such as "net_admin", or "all"`, "is %q", c)
 		}
 	}
+}
+
+// Images is how long an image stays that nobody uses, 0 if nothing is said, and
+// less than that for ever.
+func (d *Driver) Images() time.Duration {
+	if d.KeepImages {
+		return -1
+	}
+	delay, _ := d.imageDelay() // it is checked when the configuration is read
+	return delay
+}
+
+func (d *Driver) imageDelay() (time.Duration, error) {
+	if d.ImageDelay == "" {
+		return 0, nil
+	}
+	delay, err := time.ParseDuration(d.ImageDelay)
+	if err == nil && delay <= 0 {
+		err = fmt.Errorf("%s is no time to wait", delay)
+	}
+	return delay, err
 }
 
 // validateForeign refuses what means something for other drivers only.
@@ -100,6 +137,9 @@ func (d *Driver) validateForeign(p *api.Problems, at string) {
 	}
 	if len(d.AllowCaps) > 0 {
 		p.Add(at+".allow_caps", "means nothing here", mend)
+	}
+	if d.AuthFile != "" || d.ImageDelay != "" || d.KeepImages {
+		p.Add(at, "says something of images, of which it has none", `move auth_file, image_delay and keep_images into driver "docker"`)
 	}
 	if d.Name == driverRawExec && d.AllowPrivileged != nil {
 		p.Add(at+".allow_privileged", "means nothing here: its tasks run as the agent does", "write enabled = false to have none")

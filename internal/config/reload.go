@@ -16,6 +16,7 @@ func live() []string {
 		"client.class", "client.meta", "client.address", "client.cpu", "client.memory",
 		"host_volume",
 		"driver.enabled", "driver.allow_privileged", "driver.allow_host_paths", "driver.allow_caps",
+		"driver.auth_file", "driver.image_delay", "driver.keep_images",
 	}
 }
 

@@ -20,20 +20,24 @@ import (
 
 // config is what a task says of its container.
 type config struct {
-	image      string
-	forcePull  bool
-	pullLimit  time.Duration
-	auth       auth
-	entrypoint []string
-	command    []string // command and args
-	workDir    string
-	hostname   string
-	labels     map[string]string
-	ports      []string // labels of the group's ports
-	privileged bool
-	capAdd     []string
-	mounts     []mount.Mount
-	host       container.HostConfig
+	image     string
+	forcePull bool
+	softAuth  bool // credentials that cannot be had are done without
+	tty       bool
+	// interactive: what the task reads stays open, and nobody writes.
+	interactive bool
+	pullLimit   time.Duration
+	auth        auth
+	entrypoint  []string
+	command     []string // command and args
+	workDir     string
+	hostname    string
+	labels      map[string]string
+	ports       []string // labels of the group's ports
+	privileged  bool
+	capAdd      []string
+	mounts      []mount.Mount
+	host        container.HostConfig
 	// ignored are names that mean nothing here, and that do no harm.
 	ignored []string
 }
@@ -49,7 +53,7 @@ func (d *Driver) parse(p *api.Problems, task *api.Task) config {
 	v := newValues(p, "config", task.Config)
 	c := config{
 		image:     v.text("image", `write image = "name:tag"`),
-		forcePull: v.flag("force_pull"), pullLimit: v.duration("image_pull_timeout"),
+		forcePull: v.flag("force_pull"), softAuth: v.flag("auth_soft_fail"), tty: v.flag("tty"), interactive: v.flag("interactive"), pullLimit: v.duration("image_pull_timeout"),
 		entrypoint: v.list("entrypoint", `write entrypoint = ["/program", "argument"]`),
 		workDir:    v.text("work_dir", `write work_dir = "/directory"`),
 		hostname:   v.text("hostname", `write hostname = "name"`),
@@ -87,7 +91,7 @@ func (d *Driver) parse(p *api.Problems, task *api.Task) config {
 	parseLimits(v, &c)
 	c.mounts = d.parseMounts(v)
 	checkTargets(p, task, c.mounts)
-	for _, name := range []string{"logging", "auth_soft_fail", "image_pull_on_update"} {
+	for _, name := range []string{"logging", "image_pull_on_update"} {
 		if v.take(name) != nil {
 			c.ignored = append(c.ignored, name)
 		}
@@ -293,9 +297,11 @@ func (d *Driver) parseMount(b *values) mount.Mount {
 		o.done("bind_options")
 	}
 	for _, o := range b.blocks("tmpfs_options", `write tmpfs_options { size = 67108864 }`) {
-		m.TmpfsOptions = &mount.TmpfsOptions{SizeBytes: o.number("size", 1, "give bytes")}
-		o.take("mode")
+		m.TmpfsOptions = &mount.TmpfsOptions{SizeBytes: o.number("size", 1, "give bytes such as 67108864"), Mode: o.mode("mode")}
 		o.done("tmpfs_options")
+	}
+	if m.TmpfsOptions != nil && m.Type != mount.TypeTmpfs {
+		b.p.Add(b.at("tmpfs_options"), "means nothing here", `remove it, or write type = "tmpfs"`)
 	}
 	if !path.IsAbs(m.Target) {
 		b.wrong("target", "give an absolute path", strconv.Quote(m.Target))

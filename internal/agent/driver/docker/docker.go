@@ -5,12 +5,14 @@
 // It never decides that a task should run, and never mounts a volume on the
 // host. What it knows of a task is what the engine knows: the labels of its
 // containers name the agent, the allocation and the task. Only how far a log was
-// copied is recorded beside.
+// copied, which images were pulled, and what people run in containers is recorded
+// beside.
 //
 // Invariants: a run of a task has one container, named for it, so that it cannot
 // be started twice; a task is only said to have ended when the engine says so,
 // never because the engine does not answer; a container whose allocation the
-// agent does not know is removed.
+// agent does not know is removed; no image is removed that somebody else put
+// there.
 package docker
 
 import (
@@ -60,22 +62,35 @@ type Config struct {
 	// AllowCaps are capabilities that jobs may add besides those that the engine
 	// gives to every container.
 	AllowCaps []string
+	// AuthFile holds credentials for registries, as docker login writes them. It is
+	// read at each pull; there is none if it is empty.
+	AuthFile string
+	// ImageDelay is how long an image stays that the driver pulled and that no
+	// container has. 0 is DefaultImageDelay, and less than that is for ever.
+	ImageDelay time.Duration
 	// BootID tells this boot of the kernel from others; empty reads the kernel's.
 	BootID string
 }
 
+// DefaultImageDelay is long enough for an update, a night's batch job that is
+// tried again, and a way back.
+const DefaultImageDelay = 6 * time.Hour
+
 // Driver is the task driver.
 type Driver struct {
 	cfg Config
-	// rules are a Config of which only what jobs may counts. It is replaced, and
+	// rules are a Config of which only what jobs may, and what is said of images, counts. It is replaced, and
 	// never changed.
 	rules atomic.Pointer[Config]
 	log   *slog.Logger
 	// client knows the version of the API that it and the engine agreed on.
 	client atomic.Pointer[client.Client]
 	pulls  pulls
-	copies copies
-	visits visits
+	// sayEvery is the constant of that name, but for tests.
+	sayEvery time.Duration
+	images   images
+	copies   copies
+	visits   visits
 
 	mu sync.Mutex // guards below
 	// deadlines are those of the containers that are being stopped.
@@ -104,6 +119,9 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 		cfg.Endpoint = DefaultEndpoint
 	}
 	cfg.Endpoint = strings.TrimPrefix(cfg.Endpoint, "unix://")
+	if cfg.AuthFile != "" && !filepath.IsAbs(cfg.AuthFile) {
+		return nil, fmt.Errorf("make driver docker: %q must be an absolute path", cfg.AuthFile)
+	}
 	if !filepath.IsAbs(cfg.Agent) || !filepath.IsAbs(cfg.StateDir) || !filepath.IsAbs(cfg.Endpoint) {
 		return nil, fmt.Errorf("make driver docker: %q, %q and %q must be absolute paths", cfg.Agent, cfg.StateDir, cfg.Endpoint)
 	}
@@ -115,10 +133,11 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 		cfg.BootID = strings.TrimSpace(string(b))
 	}
 	d := &Driver{
-		cfg: cfg, log: log.With("driver", Name),
+		cfg: cfg, log: log.With("driver", Name), sayEvery: sayEvery,
 		visits: visits{going: map[string]bool{}, open: map[string]int{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
 	d.Allow(cfg)
+	d.images.held, d.images.removing = map[string]int{}, map[string]chan struct{}{}
 	d.copies.init()
 	if err := d.renew(nil); err != nil {
 		return nil, fmt.Errorf("make driver docker: %w", err)
@@ -126,8 +145,9 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 	return d, nil
 }
 
-// Allow takes over what a configuration says that jobs may: Disabled and what
-// begins with Allow. It counts for tasks that are started from now on.
+// Allow takes over what a configuration says that jobs may, Disabled and what
+// begins with Allow, and what it says of images: AuthFile and ImageDelay. It
+// counts for tasks that are started from now on.
 func (d *Driver) Allow(cfg Config) { d.rules.Store(&cfg) }
 
 // engine is the engine's client.

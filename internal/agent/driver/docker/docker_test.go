@@ -50,7 +50,7 @@ func newWorld(t *testing.T, engine *dockertest.Engine) *world {
 // agent is a driver that runs until it is killed, or the test ends.
 func (w *world) agent() (d *docker.Driver, kill func()) {
 	w.Helper()
-	d, err := docker.New(w.config, slog.New(slog.NewTextHandler(w.Output(), nil)))
+	d, err := docker.New(w.config, slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestEngine(t *testing.T) {
 		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
 		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
 		"Reboot": testReboot, "Usage": testUsage, "Copied": testCopied, "LogCutShort": testLogCutShort, "RemovedByHand": testRemovedByHand,
-		"Visit": testVisit,
+		"Visit": testVisit, "Terminal": testTerminal,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,6 +212,49 @@ func testRun(w *world) {
 	if marks, _ := filepath.Glob(w.config.StateDir + "/*"); len(marks) > 0 {
 		w.Errorf("left behind: %q", marks)
 	}
+}
+
+// testTerminal: a task that asks for a terminal has one, and its log is whole
+// across agents; what one reads stays open if it asks for that.
+func testTerminal(w *world) {
+	d, kill := w.agent()
+	spec := w.spec("tty/main", `[ -t 1 ] && echo terminal; echo err >&2; head -c 40000 /dev/zero | tr '\0' x; echo; until [ -e /local/go ]; do sleep 0.05; done; echo last`)
+	spec.Task.Config["tty"] = true
+	w.start(d, spec)
+	want := "terminal\r\nerr\r\n" + strings.Repeat("x", 40000) + "\r\n"
+	w.eventually("it has a terminal", func() error {
+		if got := w.log(spec, api.LogStdout); got != want {
+			return fmt.Errorf("it wrote %d bytes, not %d", len(got), len(want))
+		}
+		return nil
+	})
+	kill()
+	d, _ = w.agent()
+	if err := os.WriteFile(filepath.Join(spec.Dir, "local", "go"), nil, 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if status := w.wait(d, spec); status.ExitCode != 0 {
+		w.Errorf("it ended as %+v", status)
+	}
+	if got := w.log(spec, api.LogStdout); got != want+"last\r\n" {
+		w.Errorf("it wrote %d bytes, not %d", len(got), len(want)+6)
+	}
+	w.destroy(d, spec)
+	open := w.spec("stdin/main", "cat; echo over")
+	closed := open
+	closed.ID, closed.Dir, closed.AllocDir = "stdin2/main", w.spec("stdin2/main", "").Dir, ""
+	open.Task.Config = maps.Clone(open.Task.Config)
+	open.Task.Config["interactive"] = true
+	w.start(d, open)
+	w.start(d, closed)
+	if status := w.wait(d, closed); status.ExitCode != 0 {
+		w.Errorf("it ended as %+v", status)
+	}
+	if status, err := d.Status(w.Context(), open.ID); err != nil || status.State != driver.StateRunning {
+		w.Errorf("it is %+v (%v), and what it reads has no end", status, err)
+	}
+	w.destroy(d, open)
+	w.destroy(d, closed)
 }
 
 // testStop stops with the job's signal, and kills what does not obey.

@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
 	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/jsonstream"
-	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
 
 	"github.com/berth-dev/berth/internal/agent/driver"
@@ -21,6 +19,9 @@ import (
 type image struct {
 	// user is whom it runs as if the task does not say.
 	user string
+	// id is the engine's, and named whether it has a tag.
+	id    string
+	named bool
 }
 
 // image finds the image of a task, and pulls it if it is not there, or if the
@@ -33,7 +34,14 @@ func (d *Driver) image(ctx context.Context, cfg *config, say func(string)) (imag
 		}
 	}
 	err := d.pulls.share(ctx, cfg.image+"\n"+cfg.auth.username+"\n"+cfg.auth.password, say, func(say func(string)) error {
-		return d.pull(ctx, cfg, say)
+		note, err := d.beginPull(ctx, cfg.image)
+		if err == nil {
+			err = d.pull(ctx, cfg, say)
+		}
+		if err == nil {
+			err = note(ctx)
+		}
+		return err
 	})
 	if err != nil {
 		return image{}, err
@@ -52,14 +60,14 @@ func (d *Driver) inspectImage(ctx context.Context, name string) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	var img image
+	img := image{id: res.ID, named: len(res.RepoTags) > 0}
 	if res.Config != nil {
 		img.user = res.Config.User
 	}
 	return img, nil
 }
 
-// sayEvery bounds how often a pull says how far it is.
+// sayEvery bounds how often a pull says how far it is: a task keeps few events.
 const sayEvery = 10 * time.Second
 
 // pull pulls an image.
@@ -85,16 +93,15 @@ func (d *Driver) pull(ctx context.Context, cfg *config, say func(string)) error 
 
 func (d *Driver) pullLayers(ctx context.Context, cfg *config, say func(string)) error {
 	var opts client.ImagePullOptions
-	if cfg.auth.username != "" {
-		server := cfg.auth.server
-		if named, err := reference.ParseNormalizedNamed(cfg.image); server == "" && err == nil {
-			server = reference.Domain(named)
-		}
-		if server == "docker.io" {
-			// Which is what engines compare with, for credentials of this one.
-			server = "https://index.docker.io/v1/"
-		}
-		encoded, err := authconfig.Encode(registry.AuthConfig{Username: cfg.auth.username, Password: cfg.auth.password, ServerAddress: server})
+	credentials, err := d.credentials(ctx, cfg)
+	if err != nil && !cfg.softAuth {
+		return err
+	}
+	if err != nil {
+		say(fmt.Sprintf("pulling image %s without credentials: %v", cfg.image, err))
+	}
+	if credentials != nil {
+		encoded, err := authconfig.Encode(*credentials)
 		if err != nil {
 			return errors.New("encode the credentials") // which are in the error
 		}
@@ -116,7 +123,7 @@ func (d *Driver) pullLayers(ctx context.Context, cfg *config, say func(string)) 
 			continue
 		}
 		layers[m.ID] = m.Progress
-		if time.Since(last) < sayEvery {
+		if time.Since(last) < d.sayEvery {
 			continue
 		}
 		last = time.Now()

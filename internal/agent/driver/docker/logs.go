@@ -286,7 +286,11 @@ func (d *Driver) copyOnce(ctx context.Context, l *logCopy, stream api.LogType) (
 	}
 	defer func() { _ = answer.Close() }() // it was only read
 	c := &copier{mark: m, position: m.Position, skip: position - m.Position, at: position, save: func(m mark) error { return d.writeMark(stream, m) }}
-	if err := c.copy(answer, w); err != nil || !ended {
+	copyAll := c.copy
+	if res.Container.Config != nil && res.Container.Config.Tty {
+		copyAll = c.copyRaw
+	}
+	if err := copyAll(answer, w); err != nil || !ended {
 		return false, err
 	}
 	c.mark.Done = true
@@ -337,14 +341,53 @@ func (c *copier) copy(r io.Reader, w io.Writer) error {
 		if _, err := io.ReadFull(in, frame); err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}
-		if err := c.line(frame, w); err != nil {
+		at, line := splitTime(frame)
+		if err := c.line(at, line, w); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *copier) line(frame []byte, w io.Writer) error {
-	at, line := splitTime(frame)
+// Of what the engine says without frames, where the task has a terminal: each
+// piece begins with its time, and ends with its line, or with as much as the
+// engine takes for one.
+const (
+	maxPiece = 16 << 10
+	maxTime  = 64
+)
+
+// copyRaw copies pieces until they end. All of it is the standard output's.
+func (c *copier) copyRaw(r io.Reader, w io.Writer) error {
+	in := bufio.NewReaderSize(r, maxTime)
+	piece := make([]byte, 0, maxPiece)
+	for {
+		word, err := in.ReadSlice(' ')
+		if errors.Is(err, io.EOF) && len(word) == 0 {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read log: the engine sends a line without a time: %w", err)
+		}
+		at := string(word[:len(word)-1])
+		for piece = piece[:0]; len(piece) < maxPiece; {
+			b, err := in.ReadByte()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("read log: %w", err)
+			}
+			if piece = append(piece, b); b == '\n' {
+				break
+			}
+		}
+		if err := c.line(at, piece, w); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *copier) line(at string, line []byte, w io.Writer) error {
 	if c.lines == 0 && c.mark.Time != "" && at != c.mark.Time {
 		// The engine has forgotten the line that was marked: what comes is new.
 		c.position, c.skip = c.at, 0

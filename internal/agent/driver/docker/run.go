@@ -84,6 +84,12 @@ func (d *Driver) tidyOnce(ctx context.Context, known func(api.AllocID) bool) (ne
 		d.log.Warn("containers cannot be compared with allocations", "error", err)
 		return time.Now().Add(tidyFailed)
 	}
+	if err := d.tidyImages(ctx); err != nil && ctx.Err() == nil {
+		d.log.Warn("images that nobody uses are not removed", "error", err)
+	}
+	if delay := d.imageDelay(); delay > 0 {
+		return time.Now().Add(min(tidyEvery, delay))
+	}
 	return time.Now().Add(tidyEvery)
 }
 

@@ -53,6 +53,11 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 	if len(cfg.ignored) > 0 {
 		spec.Say("ignored in config: " + strings.Join(cfg.ignored, ", ") + ": what the task writes goes to its log files")
 	}
+	release, err := d.images.hold(ctx, repositoryOf(cfg.image))
+	if err != nil {
+		return err
+	}
+	defer release()
 	img, err := d.image(ctx, &cfg, spec.Say)
 	if err != nil {
 		return err
@@ -254,6 +259,7 @@ func (d *Driver) options(spec *driver.Spec, cfg *config, replace bool) (client.C
 		Config: &container.Config{
 			Image: cfg.image, Entrypoint: cfg.entrypoint, Cmd: cfg.command, Env: environment(spec), User: spec.Task.User,
 			WorkingDir: cfg.workDir, Hostname: cfg.hostname, Labels: labels, ExposedPorts: exposed,
+			Tty: cfg.tty, OpenStdin: cfg.interactive,
 		},
 		HostConfig: &host,
 	}, nil

@@ -3,6 +3,7 @@ package docker
 import (
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +96,24 @@ func (v *values) number(name string, least int64, mend string) int64 {
 		return 0
 	}
 	return n
+}
+
+// mode is the rights of a directory, as chmod takes them.
+func (v *values) mode(name string) os.FileMode {
+	const mend = `write it in octal and in quotes, as chmod takes it: "1777"`
+	got := v.take(name)
+	if got == nil {
+		return 0
+	}
+	s, quoted := got.(string)
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0o"), 8, 32)
+	switch {
+	case !quoted: // 511 and 0777 would be the same number, and who wrote it meant either
+		v.wrong(name, mend, got)
+	case err != nil || n == 0 || n > 0o7777:
+		v.wrong(name, mend, strconv.Quote(s))
+	}
+	return os.FileMode(n)
 }
 
 // duration is a time such as "5m".

@@ -28,8 +28,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Engine is a Docker engine without a bridge: containers have the machine's
-// network, or none.
+// Engine is a Docker engine without a bridge, unless it was started with one:
+// containers have the machine's network, or none.
 type Engine struct {
 	tb  testing.TB
 	dir string
@@ -38,6 +38,7 @@ type Engine struct {
 	// Client speaks to it.
 	Client *client.Client
 	args   []string
+	bridge string
 	cmd    *exec.Cmd
 	exited chan struct{}
 	output bytes.Buffer
@@ -55,6 +56,31 @@ func Start(tb testing.TB, args ...string) *Engine {
 	e.Resume()
 	e.Import(Busybox, Tar(tb, nil))
 	return e
+}
+
+// StartBridged starts an engine with a bridge of its own.
+func StartBridged(tb testing.TB, args ...string) *Engine {
+	tb.Helper()
+	e := Prepare(tb, args...)
+	e.bridge = "dk" + filepath.Base(e.dir)[2:]
+	e.bridge = e.bridge[:min(len(e.bridge), unix.IFNAMSIZ-1)]
+	e.ip("link", "add", e.bridge, "type", "bridge")
+	tb.Cleanup(func() { e.ip("link", "delete", e.bridge) })
+	// Addresses for tests (RFC 2544), so that they meet nobody's; the engine's
+	// containers get others of the same network.
+	e.ip("address", "add", fmt.Sprintf("198.18.%d.1/24", os.Getpid()%256), "dev", e.bridge)
+	e.ip("link", "set", e.bridge, "up")
+	e.Resume()
+	e.Import(Busybox, Tar(tb, nil))
+	return e
+}
+
+// ip runs ip(8).
+func (e *Engine) ip(args ...string) {
+	e.tb.Helper()
+	if out, err := exec.CommandContext(context.WithoutCancel(e.tb.Context()), "ip", args...).CombinedOutput(); err != nil {
+		e.tb.Errorf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
 }
 
 // Prepare makes an engine that does not run yet.
@@ -79,9 +105,13 @@ func Prepare(tb testing.TB, args ...string) *Engine {
 // Resume starts the engine on what the last one left behind.
 func (e *Engine) Resume() {
 	e.tb.Helper()
+	bridge := "none"
+	if e.bridge != "" {
+		bridge = e.bridge
+	}
 	args := append([]string{
 		"--data-root", e.dir + "/data", "--exec-root", e.dir + "/x", "-H", "unix://" + e.Socket, "--pidfile", e.dir + "/pid",
-		"--iptables=false", "--ip6tables=false", "--bridge=none",
+		"--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=" + bridge,
 	}, e.args...)
 	// What was killed may be a zombie for long, and its pid look alive.
 	for _, pid := range []string{"/pid", "/x/containerd/containerd.pid"} {
