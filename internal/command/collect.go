@@ -71,6 +71,9 @@ func (c *Collect) Apply(tx *state.Tx) error {
 	for _, n := range nodes {
 		forgetNode(tx, n)
 	}
+	if len(nodes) > 0 {
+		unsettleEverywhere(tx)
+	}
 	for _, at := range attachments {
 		tx.DeleteAttachment(at)
 		tx.Touch(at.NodeID)

@@ -213,16 +213,17 @@ func (c *ForgetNode) Apply(tx *state.Tx) error {
 		return api.Errorf(api.CodeInUse, "%s; if the machine is off or cut off from its storage, use 'berth node fence %s' first", reason, c.NodeID)
 	}
 	forgetNode(tx, node)
+	unsettleEverywhere(tx)
 	return nil
 }
 
-// forgetNode removes a node with its plugin instances.
+// forgetNode removes a node with its plugin instances. The jobs that run on every
+// node are to be told.
 func forgetNode(tx *state.Tx, node *api.Node) {
 	for _, i := range slices.Collect(tx.NodeInstances(node.ID)) {
 		tx.DeleteInstance(i)
 	}
 	tx.DeleteNode(node)
-	unsettleEverywhere(tx)
 }
 
 // MayHold says what a node may still run, use or do, as far as is known, or "".

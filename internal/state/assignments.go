@@ -48,6 +48,9 @@ func (tx *Tx) TouchOperations(id api.NodeID) {
 }
 
 func (tx *Tx) writeAssignmentVersion(id api.NodeID) {
+	if tx.Node(id) == nil {
+		return // it was forgotten, and has nothing to hear of
+	}
 	next := AssignmentVersion{NodeID: id, Index: tx.index, Count: 1}
 	if old := tx.AssignmentVersion(id); old != nil {
 		next.Count = old.Count + 1

@@ -185,6 +185,20 @@ func TestTouchRaisesAnAssignmentVersionOnceACommit(t *testing.T) {
 	}
 }
 
+// TestNobodyIsToldOfANodeThatWasForgotten: what was there is collected later, and
+// leaves no row behind for a node that there is not.
+func TestNobodyIsToldOfANodeThatWasForgotten(t *testing.T) {
+	t.Parallel()
+	store := statetest.Load(t, twoVolumes)
+	commit(store, 5, func(tx *state.Tx) { tx.DeleteNode(tx.Node("n1")); tx.Touch("n1") })
+	commit(store, 6, func(tx *state.Tx) { tx.Touch("n1"); tx.TouchOperations("n7") })
+	for _, id := range []api.NodeID{"n1", "n7"} {
+		if a := store.View().AssignmentVersion(id); a != nil {
+			t.Errorf("there is %+v of node %s, which there is not", a, id)
+		}
+	}
+}
+
 func TestEveryNodeHearsOfAChangeOfTheCluster(t *testing.T) {
 	t.Parallel()
 	store := statetest.Load(t, twoVolumes)
