@@ -24,13 +24,14 @@ const (
 	TopicAllocation  Topic = "allocation"
 	TopicSnapshot    Topic = "snapshot"
 	TopicFinding     Topic = "finding"
+	TopicRoom        Topic = "room"
 )
 
 // Topics lists all topics.
 func Topics() []Topic {
 	return []Topic{
 		TopicCluster, TopicNode, TopicInstance, TopicVolume, TopicPublication, TopicAttachment,
-		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot, TopicFinding,
+		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot, TopicFinding, TopicRoom,
 	}
 }
 
@@ -53,7 +54,7 @@ type Event struct {
 	Namespace NamespaceID `json:"namespace,omitempty"`
 	// Key is the row's id. What has several parts joins them with a slash: a
 	// publication's volume/node, an attachment's allocation/name, an instance's
-	// plugin/node and, if it runs as a task, /allocation.
+	// plugin/node and, if it runs as a task, /allocation, a room's plugin/id.
 	Key string `json:"key"`
 	// Row is the noun as the API lists it, null if it was deleted.
 	Row json.RawMessage `json:"row"`

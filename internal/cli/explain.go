@@ -36,6 +36,9 @@ func (a *app) explainVolume(cmd *cobra.Command, word string) error {
 	}
 	subject := fmt.Sprintf("volume %s/%s", v.Namespace, v.ID)
 	a.print(plain(subject) + " is " + a.paint(string(v.Status.State)))
+	if v.Owner != "" {
+		a.print(plain("  it was made for " + owner(v.Volume)))
+	}
 	if v.Status.State == api.VolumeFailed {
 		a.print("  " + plain(v.Status.Reason))
 		a.print("  change its file and apply it again, or delete it")

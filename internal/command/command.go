@@ -73,6 +73,7 @@ func kinds() []kind {
 		{"allocation.revise", 1, func() Command { return &ReviseAllocation{} }},
 		{"allocation.retake", 1, func() Command { return &RetakePlace{} }},
 		{"job.promote", 1, func() Command { return &PromoteJob{} }},
+		{"room.record", 1, func() Command { return &RecordRooms{} }},
 	}
 }
 

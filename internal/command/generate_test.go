@@ -128,6 +128,8 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return c
 	case "finding.record":
 		return drawFindings(t, v)
+	case "room.record":
+		return drawRooms(t)
 	case "volume.forget":
 		c := &command.ForgetVolume{Namespace: api.DefaultNamespace, ID: volumeID(t)}
 		if vol := v.Volume(c.Namespace, c.ID); vol != nil {
@@ -531,4 +533,16 @@ func drawFindings(t *rapid.T, v state.View) command.Command {
 // ignoreSystem is what a drain says of system jobs, which may be nothing.
 func ignoreSystem(t *rapid.T) *bool {
 	return rapid.Ptr(rapid.Bool(), true).Draw(t, "ignore system")
+}
+
+func drawRooms(t *rapid.T) *command.RecordRooms {
+	c := &command.RecordRooms{PluginID: "disk"}
+	at := func() api.Topology { return api.Topology{"zone": oneOf(t, "zone", "a", "b", "c")} }
+	for range rapid.IntRange(0, 2).Draw(t, "rooms") {
+		c.Put = append(c.Put, api.RoomFact{Topology: at(), AvailableCapacity: api.AvailableCapacity{Available: int64(oneOf(t, "available", 0, 1<<30))}})
+	}
+	if rapid.Bool().Draw(t, "clear") {
+		c.Clear = []api.RoomID{api.NewRoomID(at(), nil)}
+	}
+	return c
 }

@@ -132,6 +132,7 @@ func topics() []topic {
 		{api.TopicAllocation, state.Allocations().Name()},
 		{api.TopicSnapshot, state.Snapshots().Name()},
 		{api.TopicFinding, state.Findings().Name()},
+		{api.TopicRoom, state.Rooms().Name()},
 	}
 }
 
@@ -162,6 +163,8 @@ func labelOf(row state.Noun) label {
 		return label{api.TopicSnapshot, r.Namespace, string(r.ID)}
 	case *api.Finding:
 		return label{api.TopicFinding, r.Namespace, string(r.ID)}
+	case *api.Room:
+		return label{topic: api.TopicRoom, key: string(r.PluginID) + "/" + string(r.ID)}
 	}
 	return label{} // a test names it
 }

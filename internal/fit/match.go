@@ -2,6 +2,7 @@ package fit
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -146,8 +147,20 @@ func Bears(v *api.ExternalVolume, name string) bool {
 // nothing says before that it has again.
 const avoidFull = 5 * time.Minute
 
-// NoRoom reports whether a publish that was refused for want of room keeps
-// other volumes from its node, and until when: zero for as long as it waits.
+// Unmade reports whether an operation says that a plugin has no room for a volume
+// that is asked for so, in a topology: it was refused there for another that is
+// no larger, and not long ago.
+func Unmade(op *api.Operation, r *api.CreateRequest, at api.Topology, now time.Time) bool {
+	refused := op.Request.Create
+	if refused == nil || refused.TopologyRequest == nil || len(refused.TopologyRequest.Required) != 1 || !within(refused.TopologyRequest.Required[0], at) {
+		return false
+	}
+	_, full := NoRoom(op, now)
+	return full && refused.CapacityMin <= r.CapacityMin && maps.Equal(refused.Parameters, r.Parameters)
+}
+
+// NoRoom reports whether a create or publish that was refused for want of room keeps
+// other volumes from there, and until when: zero for as long as it waits.
 func NoRoom(op *api.Operation, now time.Time) (until time.Time, full bool) {
 	switch op.Status.State {
 	case api.OperationWaiting:

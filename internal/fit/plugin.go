@@ -124,6 +124,27 @@ func (p Plugin) Executors(near []api.Topology, prefer api.NodeID, ready func(api
 	return best, ""
 }
 
+// Near are the nodes that are ready and whose healthy controllers serve what is
+// near them, from which volumes with this topology can be reached.
+func (p Plugin) Near(t api.Topology, ready func(api.NodeID) bool) (nodes []api.NodeID) {
+	for _, i := range p.instances {
+		if i.ServesController() && i.ServesNode() && i.Healthy && len(i.Topology) > 0 && len(t) > 0 && within(t, i.Topology) && ready(i.NodeID) {
+			nodes = append(nodes, i.NodeID)
+		}
+	}
+	return nodes
+}
+
+// TopologyOf is where an instance of the plugin says that its node is, or nil.
+func (p Plugin) TopologyOf(node api.NodeID) api.Topology {
+	for _, i := range p.instances {
+		if i.NodeID == node && i.ServesNode() {
+			return i.Topology
+		}
+	}
+	return nil
+}
+
 // Choose is a number below n, always the same for the same name: it spreads
 // what has names over what is equal.
 func Choose(name string, n int) int { return int(spread(name) % uint32(n)) } //nolint:gosec // a small count

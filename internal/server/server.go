@@ -35,6 +35,7 @@ import (
 	"github.com/berth-dev/berth/internal/server/heartbeat"
 	"github.com/berth-dev/berth/internal/server/httpapi"
 	"github.com/berth-dev/berth/internal/server/inquiry"
+	"github.com/berth-dev/berth/internal/server/room"
 	"github.com/berth-dev/berth/internal/server/sweep"
 	"github.com/berth-dev/berth/internal/server/tracing"
 	"github.com/berth-dev/berth/internal/state"
@@ -82,6 +83,7 @@ type Server struct {
 	dispatcher atomic.Pointer[dispatcher.Controller]
 	events     *feed.Feed
 	sweeper    *sweep.Sweeper
+	surveyor   *room.Surveyor
 	handler    *httpapi.Handler
 }
 
@@ -118,6 +120,7 @@ func New(cfg Config, log *slog.Logger) (*Server, error) {
 	streams := carrier.New()
 	asker := inquiry.New(streams)
 	s.sweeper = sweep.New(cfg.Sweep, s.consensus, asker, cfg.Metrics, log)
+	s.surveyor = room.New(s.consensus, asker, log)
 	s.measure(streams)
 	s.handler, err = httpapi.New(httpapi.Config{
 		Keyring:  keys,
@@ -219,7 +222,7 @@ func (s *Server) lead(ctx context.Context) error {
 	if err := s.initialize(ctx); err != nil {
 		return err
 	}
-	tasks := []supervise.Task{{Name: "heartbeat", Run: s.heartbeat.Run}, {Name: "sweep", Run: s.sweeper.Run}}
+	tasks := []supervise.Task{{Name: "heartbeat", Run: s.heartbeat.Run}, {Name: "sweep", Run: s.sweeper.Run}, {Name: "room", Run: s.surveyor.Run}}
 	if s.cfg.Tracer != nil {
 		tasks = append(tasks, supervise.Task{Name: "traces", Run: func(ctx context.Context) error {
 			return s.cfg.Tracer.Follow(ctx, s.events, s.store.View)

@@ -22,7 +22,7 @@ import (
 // never again: every later version must read it. The text is the same, for
 // people. What a later format adds goes into files of its own beside these.
 func goldenStates() []string {
-	return []string{"testdata/v1", "testdata/v2", "testdata/v3", "testdata/findings"}
+	return []string{"testdata/v1", "testdata/v2", "testdata/v3", "testdata/findings", "testdata/rooms"}
 }
 
 func TestGoldenStatesLoad(t *testing.T) {
@@ -115,6 +115,7 @@ func everyTable(t *testing.T) *state.Store {
 		tx.PutVolumeSecrets(filled[api.VolumeSecrets]())
 		tx.PutSnapshot(filled[api.Snapshot]())
 		tx.PutFinding(filled[api.Finding]())
+		tx.PutRoom(filled[api.Room]())
 		tx.NextOperationID("create/default/pg")
 	})
 	commit(store, 1<<60, func(tx *state.Tx) { tx.PutJob(awkwardJob()) })

@@ -44,7 +44,7 @@ func operationsTable() *table[api.Operation] {
 		}),
 		unique(operationsNoRoom, func(b []byte, o *api.Operation) []byte {
 			open := o.Status.State == api.OperationWaiting && (o.Kind == api.OperationCreate || o.Kind == api.OperationPublish)
-			given := o.Status.State == api.OperationCancelled && o.Kind == api.OperationPublish
+			given := o.Status.State == api.OperationCancelled && (o.Kind == api.OperationCreate || o.Kind == api.OperationPublish)
 			if o.Status.Code != "RESOURCE_EXHAUSTED" || !open && !given {
 				return nil
 			}
@@ -165,8 +165,8 @@ func (v View) Calls(plugin api.PluginID) iter.Seq[*api.Operation] {
 }
 
 // Exhausted yields the operations that were refused last for want of room: to
-// publish to a node, those that were given up since included; without a node,
-// to create.
+// publish to a node; without a node, to create. Those that were given up since
+// are included.
 func (v View) Exhausted(plugin api.PluginID, node api.NodeID) iter.Seq[*api.Operation] {
 	return rows[api.Operation](v, tableOperations, operationsNoRoom, key(string(plugin), string(node)))
 }

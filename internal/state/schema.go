@@ -31,6 +31,7 @@ const (
 	tableSecrets
 	tableSnapshots
 	tableFindings
+	tableRooms
 	tableCount
 )
 
@@ -38,7 +39,7 @@ const (
 func (t tableID) String() string {
 	return [tableCount]string{
 		"log", "indexes", "cluster", "nodes", "identities", "assignments", "instances", "volumes", "publications", "attachments",
-		"operations", "jobs", "revisions", "allocations", "serials", "secrets", "snapshots", "findings",
+		"operations", "jobs", "revisions", "allocations", "serials", "secrets", "snapshots", "findings", "rooms",
 	}[t]
 }
 
@@ -63,6 +64,7 @@ func definitions() [tableCount]definition {
 		secretsTable(),
 		snapshotsTable(),
 		findingsTable(),
+		roomsTable(),
 	}
 	for i, d := range all {
 		if d.id() != tableID(i) {

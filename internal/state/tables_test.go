@@ -566,3 +566,24 @@ func TestAllocationsMatchAModel(t *testing.T) {
 		},
 	})
 }
+
+func TestRoomsMatchAModel(t *testing.T) {
+	t.Parallel()
+	id := func(r *api.Room) string { return join(string(r.PluginID), string(r.ID)) }
+	checkTable(t, table[api.Room]{
+		like: func(t *rapid.T) *api.Room {
+			return &api.Room{PluginID: pick[api.PluginID](t, "plugin"), ID: pick[api.RoomID](t, "id")}
+		},
+		key:    id,
+		meta:   (*api.Room).GetMeta,
+		put:    (*state.Tx).PutRoom,
+		remove: (*state.Tx).DeleteRoom,
+		get:    func(v state.View, r *api.Room) *api.Room { return v.Room(r.PluginID, r.ID) },
+		queries: map[string]query[api.Room]{
+			"PluginRooms": {
+				func(v state.View, r *api.Room) iter.Seq[*api.Room] { return v.PluginRooms(r.PluginID) },
+				func(row, like *api.Room) bool { return row.PluginID == like.PluginID }, id,
+			},
+		},
+	})
+}

@@ -86,6 +86,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/controller/volumewatcher", Columns: Servers, Level: 3},
 		{Path: "internal/server/carrier", Columns: Servers, Level: 2},
 		{Path: "internal/server/inquiry", Columns: Servers, Level: 2, Arrows: []string{"internal/server/carrier"}},
+		{Path: "internal/server/room", Columns: Servers, Level: 3},
 		{Path: "internal/server/sweep", Columns: Servers, Level: 3},
 		{Path: "internal/server/tracing", Columns: Servers, Level: 3},
 		{Path: "internal/server/heartbeat", Columns: Servers, Level: 3},

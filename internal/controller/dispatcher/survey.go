@@ -146,6 +146,9 @@ func (s *survey) place(op *api.Operation) (api.NodeID, string) {
 // executors are the nodes whose agents can make the call. A call to the node's
 // own plugin only that node can make.
 func (s *survey) executors(op *api.Operation) ([]api.NodeID, string) {
+	if nodes := s.makers(op); len(nodes) > 0 {
+		return nodes, ""
+	}
 	if op.Kind != api.OperationNodeExpand {
 		nodes, reason := s.plugin.Executors(s.near(op), op.NodeID, func(id api.NodeID) bool { return s.ready[id] })
 		if op.Kind == api.OperationSnapshot && len(nodes) > 0 && !s.knows(nodes, s.near(op)) {
@@ -163,6 +166,30 @@ func (s *survey) executors(op *api.Operation) ([]api.NodeID, string) {
 		return nil, fmt.Sprintf("plugin %s on node %s is not healthy: %s", op.PluginID, op.NodeID, i.Reason)
 	}
 	return []api.NodeID{op.NodeID}, ""
+}
+
+// makers are the nodes by whose controllers a volume is made where it is wanted
+// first, if there are controllers that serve what is near them. While nobody
+// knows whether an attempt had an effect, it is repeated where it was made: the
+// others would make the volume once more.
+func (s *survey) makers(op *api.Operation) []api.NodeID {
+	r := op.Request.Create
+	if r == nil {
+		return nil
+	}
+	var order []api.Topology
+	if op.Status.Uncertain {
+		order = append(order, s.plugin.TopologyOf(op.Status.Executor))
+	}
+	if r.TopologyRequest != nil {
+		order = append(order, r.TopologyRequest.Preferred...)
+	}
+	for _, t := range order {
+		if nodes := s.plugin.Near(t, func(id api.NodeID) bool { return s.ready[id] }); len(nodes) > 0 {
+			return nodes
+		}
+	}
+	return nil
 }
 
 // knows reports whether the controllers on some nodes know the volumes of a

@@ -45,7 +45,7 @@ func (Controller) Pending(v state.View) iter.Seq[controller.Key] {
 }
 
 // Reconcile implements controller.Controller.
-func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (controller.Plan, error) {
+func (Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
 	ns, id, ok := strings.Cut(string(k), "/")
 	if !ok {
 		return controller.Plan{}, fmt.Errorf("key %q names no volume", k)
@@ -57,7 +57,7 @@ func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (contro
 	case vol.Desired == api.Absent:
 		return remove(v, vol), nil
 	case vol.Status.State == api.VolumeCreating:
-		return create(v, vol), nil
+		return create(v, now, vol), nil
 	case vol.Status.State == api.VolumeReady:
 		return change(v, vol), nil
 	}
@@ -69,10 +69,10 @@ func (Controller) Reconcile(v state.View, _ time.Time, k controller.Key) (contro
 const maxRequisite = 64
 
 // create opens the operation that makes the volume.
-func create(v state.View, vol *api.Volume) (p controller.Plan) {
+func create(v state.View, now time.Time, vol *api.Volume) (p controller.Plan) {
 	subject := "volume " + string(Key(vol.Namespace, vol.ID))
 	if op := vol.Status.Operation; op != "" {
-		p.Wait(subject, fmt.Sprintf("waits for operation %s", op), vol.ModifyTime, time.Time{})
+		p.Wait(subject, fmt.Sprintf("waits for operation %s", op)+noRoom(v, now, vol), vol.ModifyTime, time.Time{})
 		return p
 	}
 	plugin := fit.NewPlugin(vol.Spec.PluginID, slices.Collect(v.Instances(vol.Spec.PluginID)))
@@ -103,7 +103,7 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 			MountOptions:      vol.Spec.MountOptions,
 			Parameters:        vol.Spec.Parameters,
 			MutableParameters: vol.Spec.MutableParameters,
-			TopologyRequest:   topology(v, vol, plugin, content),
+			TopologyRequest:   topology(v, now, vol, plugin, content),
 			SnapshotID:        content.snapshot,
 			CloneID:           content.clone,
 		}},
@@ -114,25 +114,39 @@ func create(v state.View, vol *api.Volume) (p controller.Plan) {
 // topology is where the volume must be reachable: as its user asks, else where
 // its snapshot is, else from the nodes that run the plugin (CSI spec, TopologyRequirement). Plugins
 // without topology get no request: an empty one breaks some of them.
-func topology(v state.View, vol *api.Volume, plugin fit.Plugin, c content) *api.TopologyRequest {
+func topology(v state.View, now time.Time, vol *api.Volume, plugin fit.Plugin, c content) *api.TopologyRequest {
 	if !plugin.HasTopology() {
 		return nil
 	}
-	if vol.Spec.TopologyRequest != nil {
-		return vol.Spec.TopologyRequest
+	order := func(all []api.Topology) []api.Topology {
+		if len(all) < 2 {
+			return nil
+		}
+		return fit.ByRoom(all, roomFor(v.Quiet(), vol), capacity(&vol.Spec, c), vol.UID, now)
+	}
+	if asked := vol.Spec.TopologyRequest; asked != nil {
+		if len(asked.Preferred) > 0 {
+			return asked
+		}
+		return &api.TopologyRequest{Required: asked.Required, Preferred: order(asked.Required)}
 	}
 	if c.of != nil && len(c.of.Status.AccessibleTopology) > 0 {
-		return &api.TopologyRequest{Required: c.of.Status.AccessibleTopology}
+		there := c.of.Status.AccessibleTopology
+		return &api.TopologyRequest{Required: there, Preferred: order(there)}
 	}
 	quiet := v.Quiet()
 	requisite := plugin.Topologies(func(id api.NodeID) bool {
 		n := quiet.Node(id)
 		return n != nil && n.Takes()
 	})
+	preferred := order(requisite)
+	if len(requisite) > maxRequisite && preferred != nil {
+		requisite, preferred = preferred[:maxRequisite], preferred[:maxRequisite]
+	}
 	if len(requisite) == 0 || len(requisite) > maxRequisite {
 		return nil
 	}
-	return &api.TopologyRequest{Required: requisite}
+	return &api.TopologyRequest{Required: requisite, Preferred: preferred}
 }
 
 // remove deletes the volume at the plugin, as soon as nothing holds it.

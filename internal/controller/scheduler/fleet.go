@@ -20,6 +20,8 @@ type fleet struct {
 	plugins   map[api.PluginID]fit.Plugin
 	usages    map[api.NodeID]*fit.Usage
 	byID      map[api.NodeID]*api.Node
+	rooms     map[api.PluginID]map[api.RoomID]*api.Room
+	promised  map[promise]int64 // bytes
 }
 
 func newFleet(v state.View) *fleet {
@@ -30,6 +32,8 @@ func newFleet(v state.View) *fleet {
 		plugins:   map[api.PluginID]fit.Plugin{},
 		usages:    map[api.NodeID]*fit.Usage{},
 		byID:      map[api.NodeID]*api.Node{},
+		rooms:     map[api.PluginID]map[api.RoomID]*api.Room{},
+		promised:  map[promise]int64{},
 	}
 	for _, n := range f.nodes {
 		f.byID[n.ID] = n
@@ -83,7 +87,7 @@ func (f *fleet) plugin(id api.PluginID) fit.Plugin {
 // plugins is not read again.
 func (f *fleet) anew() *fleet {
 	next := *f
-	next.planned, next.usages = nil, map[api.NodeID]*fit.Usage{}
+	next.planned, next.usages, next.promised = nil, map[api.NodeID]*fit.Usage{}, map[promise]int64{}
 	return &next
 }
 

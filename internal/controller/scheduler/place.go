@@ -55,6 +55,7 @@ func (p *pass) place(at place, after successor) {
 	})
 	p.placed = append(p.placed, placement{at.group.Name, at.index, node.ID})
 	p.fleet.take(alloc, attachments)
+	p.fleet.promise(requests, node.ID)
 }
 
 // nodes is the fleet, read once in a pass.
@@ -109,6 +110,7 @@ func (p *pass) cannotMake(vol *api.Volume) string {
 			return fmt.Sprintf("snapshot %s, as which it is to begin, is %s", snap.ID, snap.Status.State)
 		default:
 			vol.Status.AccessibleTopology = snap.Status.AccessibleTopology
+			vol.Spec.CapacityMin = cmp.Or(vol.Spec.CapacityMin, snap.Status.Size)
 		}
 	}
 	return p.nodes().plugin(vol.Spec.PluginID).CannotCreate()
@@ -130,7 +132,8 @@ func (p *pass) attachments(requests []wanted, node api.NodeID, serial uint64) []
 }
 
 // choose finds the best of some nodes that fit: the one that brings the
-// group's spread nearest to what was asked, then the least loaded. If none
+// group's spread nearest to what was asked, then one with room for the volumes
+// that are to be made, then the least loaded. If none
 // fits, it says how many nodes were turned down for which reason.
 //
 // What follows another allocation stays on its node if that fits: its volumes
@@ -157,6 +160,7 @@ func (p *pass) choose(at place, after successor, requests []wanted, serial uint6
 	}
 	reasons := map[string]int{}
 	var fitting []*api.Node
+	tight, roomy := map[api.NodeID]int{}, 0
 	look := p.lookFor()
 	for node := range p.nodes().from(serial) {
 		if reason := p.rejects(node, at.group, requests, serial); reason != "" {
@@ -164,7 +168,11 @@ func (p *pass) choose(at place, after successor, requests []wanted, serial uint6
 			look.turnDown(node, reason)
 			continue
 		}
-		if fitting = append(fitting, node); len(fitting) == limit {
+		fitting, tight[node.ID] = append(fitting, node), p.tight(node, requests)
+		if tight[node.ID] == 0 {
+			roomy++
+		}
+		if roomy == limit {
 			break
 		}
 	}
@@ -174,7 +182,7 @@ func (p *pass) choose(at place, after successor, requests []wanted, serial uint6
 	}
 	over := p.shares(at.group, spreads, fitting)
 	return slices.MinFunc(fitting, func(a, b *api.Node) int {
-		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), moves(a, stay)-moves(b, stay), p.fleet.load(a.ID)-p.fleet.load(b.ID))
+		return cmp.Or(cmp.Compare(over[a.ID], over[b.ID]), tight[a.ID]-tight[b.ID], moves(a, stay)-moves(b, stay), p.fleet.load(a.ID)-p.fleet.load(b.ID))
 	}), ""
 }
 
@@ -252,6 +260,12 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 		}
 	}
 	if reason := p.fleet.full(node.ID, attachments); reason != "" {
+		return reason
+	}
+	if reason := p.short(node, requests); reason != "" {
+		return reason
+	}
+	if reason := p.unmade(node, requests); reason != "" {
 		return reason
 	}
 	return p.refused(node, attachments)

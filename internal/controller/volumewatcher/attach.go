@@ -16,6 +16,9 @@ func (p *pass) attach(claimed []*api.Attachment) {
 	op := p.pub.Status.Operation
 	switch why := p.changes(); {
 	case p.vol.Status.State == api.VolumeCreating:
+		if p.leaveUnmade(claimed) {
+			return
+		}
 		p.wait(claimed, "volume %s is being created", p.vol.ID)
 	case p.vol.Status.State == api.VolumeFailed:
 		p.wait(claimed, "volume %s could not be created: %s; node %s is to end the allocation", p.vol.ID, p.vol.Status.Reason, p.pub.NodeID)

@@ -18,6 +18,44 @@ func (p *pass) leaveFull(claimed []*api.Attachment) bool {
 		op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || len(claimed) < len(p.holders) || !p.roomElsewhere() {
 		return false
 	}
+	return p.leave(claimed, fmt.Sprintf("node %s takes no more volumes of plugin %s: %s", p.pub.NodeID, p.pub.PluginID, op.Status.Message))
+}
+
+// leaveUnmade ends an allocation whose own volume its plugin has no room for near
+// this node, so that the scheduler tries another. Nothing was made, and nobody
+// else waits for it. Where no other node could have it, it waits here.
+func (p *pass) leaveUnmade(claimed []*api.Attachment) bool {
+	op := p.v.Operation(p.vol.Status.Operation)
+	if p.vol.Owner == "" || op == nil || op.Kind != api.OperationCreate || op.Status.State != api.OperationWaiting || op.Request.Create == nil ||
+		op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || !p.makesElsewhere(op.Request.Create) {
+		return false
+	}
+	return p.leave(claimed, fmt.Sprintf("plugin %s cannot make volume %s for node %s: %s", p.pub.PluginID, p.vol.ID, p.pub.NodeID, op.Status.Message))
+}
+
+// makesElsewhere reports whether another node that takes allocations is where the
+// plugin has not refused to make such a volume, and does not say that it cannot.
+func (p *pass) makesElsewhere(r *api.CreateRequest) bool {
+	quiet := p.v.Quiet()
+	for i := range quiet.Instances(p.pub.PluginID) {
+		n := quiet.Node(i.NodeID)
+		if !i.ServesNode() || !i.Healthy || len(i.Topology) == 0 || n == nil || !n.Eligible() {
+			continue
+		}
+		refused := fit.Short(quiet.Room(p.pub.PluginID, api.NewRoomID(i.Topology, r.Parameters)), r.CapacityMin, p.now) != ""
+		for op := range quiet.Exhausted(p.pub.PluginID, "") {
+			refused = refused || fit.Unmade(op, r, i.Topology, p.now)
+		}
+		if !refused {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends the allocations of attachments, but those of jobs that run on every
+// node: those wait.
+func (p *pass) leave(claimed []*api.Attachment, reason string) bool {
 	seen := map[api.AllocID]bool{}
 	for _, c := range claimed {
 		a, job := p.v.Allocation(c.AllocID), p.v.Job(c.Namespace, c.JobID)
@@ -26,8 +64,7 @@ func (p *pass) leaveFull(claimed []*api.Attachment) bool {
 		}
 		seen[a.ID] = true
 		p.plan.Add(&command.StopAllocation{
-			ID: a.ID, Version: a.Version,
-			Reason: fmt.Sprintf("node %s takes no more volumes of plugin %s: %s", p.pub.NodeID, p.pub.PluginID, op.Status.Message),
+			ID: a.ID, Version: a.Version, Reason: reason,
 		})
 	}
 	return len(seen) > 0

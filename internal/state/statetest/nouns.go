@@ -58,6 +58,7 @@ func nouns() []noun {
 		}),
 		define("snapshot", "snapshots", snapshot),
 		define("finding", "findings", finding),
+		define("room", "rooms", room),
 	}
 }
 
@@ -67,6 +68,13 @@ func finding(said *api.Finding) *api.Finding {
 	f.PluginID = cmp.Or(f.PluginID, plugin)
 	f.ID = f.Observation.ID()
 	return f
+}
+
+// room was told just now, and has the id of what it is about.
+func room(said *api.Room) *api.Room {
+	r := &api.Room{Meta: meta(said.Meta), PluginID: cmp.Or(said.PluginID, plugin), RoomFact: said.RoomFact, Told: Now()}
+	r.ID = api.NewRoomID(r.Topology, r.Parameters)
+	return r
 }
 
 func nounNamed(name string) (noun, bool) {

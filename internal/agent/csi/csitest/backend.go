@@ -70,6 +70,9 @@ type Options struct {
 	DetachIsFence bool
 	// Capacity is how many bytes there are for volumes, without limit if 0.
 	Capacity int64
+	// RoomAt is how many bytes there are in topologies with a segment of that
+	// value, of those that have a limit.
+	RoomAt map[string]int64
 	// Seed is the chance's of faults with a probability.
 	Seed uint64
 	// Named: a volume's context has the name that it was made with.

@@ -62,7 +62,7 @@ func (s controllerServer) CreateVolume(_ context.Context, r *csi.CreateVolumeReq
 	if err != nil {
 		return nil, err
 	}
-	topology, err := b.place(r.GetAccessibilityRequirements(), s.driver.config.Topology)
+	topology, err := b.place(r.GetAccessibilityRequirements(), s.driver.config.Topology, capacity)
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +147,8 @@ func (b *Backend) room(r *csi.CapacityRange) (int64, error) {
 }
 
 // place is where a new volume can be reached: the first topology wanted that
-// has a node, or else where the driver runs.
-func (b *Backend) place(r *csi.TopologyRequirement, here map[string]string) ([]map[string]string, error) {
+// has a node and room, or else where the driver runs.
+func (b *Backend) place(r *csi.TopologyRequirement, here map[string]string, capacity int64) ([]map[string]string, error) {
 	if !b.options.Topology {
 		return nil, nil
 	}
@@ -161,12 +161,33 @@ func (b *Backend) place(r *csi.TopologyRequirement, here map[string]string) ([]m
 	}
 	for _, t := range wanted {
 		for _, n := range b.nodes {
-			if within(t.GetSegments(), n.topology) {
+			if within(t.GetSegments(), n.topology) && b.left(t.GetSegments()) >= capacity {
 				return []map[string]string{t.GetSegments()}, nil
 			}
 		}
 	}
-	return nil, status.Error(codes.ResourceExhausted, "no node is in any topology that was asked for")
+	return nil, status.Error(codes.ResourceExhausted, "no node is in any topology that was asked for, or has no room")
+}
+
+// left is how much room there is in a topology.
+func (b *Backend) left(t map[string]string) int64 {
+	left := int64(1 << 60)
+	if b.options.Capacity > 0 {
+		left = b.options.Capacity - b.used
+	}
+	for key, value := range t {
+		room, limited := b.options.RoomAt[value]
+		if !limited {
+			continue
+		}
+		for _, v := range b.volumes {
+			if len(v.topology) > 0 && v.topology[0][key] == value {
+				room -= v.capacity
+			}
+		}
+		left = min(left, room)
+	}
+	return left
 }
 
 func (s controllerServer) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
@@ -306,14 +327,11 @@ func (s controllerServer) ValidateVolumeCapabilities(_ context.Context, r *csi.V
 	}, nil
 }
 
-func (s controllerServer) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+func (s controllerServer) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	b := s.driver.backend
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.options.Capacity == 0 {
-		return &csi.GetCapacityResponse{AvailableCapacity: 1 << 60}, nil
-	}
-	return &csi.GetCapacityResponse{AvailableCapacity: b.options.Capacity - b.used}, nil
+	return &csi.GetCapacityResponse{AvailableCapacity: b.left(r.GetAccessibleTopology().GetSegments())}, nil
 }
 
 // ListVolumes lists in the order of ids; a token is the id to go on after.
