@@ -80,6 +80,9 @@ type VolumePlan struct {
 	Version uint64 `json:"version"`
 	// Changes are empty for a new volume.
 	Changes []Change `json:"changes"`
+	// Waits is what keeps the volume from being made or changed now: a plugin
+	// that no node runs, or that cannot do what is asked.
+	Waits []Wait `json:"waits,omitempty"`
 }
 
 // JobPlan is what applying a job's spec would do: what the scheduler does next,
@@ -130,6 +133,9 @@ type PlannedStart struct {
 	Replaces AllocID `json:"replaces,omitempty"`
 	// Beside: that one runs, and is stopped when this one is healthy.
 	Beside bool `json:"beside,omitempty"`
+	// After are volumes of the same plan that have to be made first. The plugin
+	// may choose where, and the node may then be another one.
+	After []VolumeID `json:"after,omitempty"`
 }
 
 // PlannedStop is an allocation that would be told to end.

@@ -25,6 +25,7 @@ func (a *app) planCommand() *cobra.Command {
 		Long: "Reads volume and job files as berth apply does, and asks the servers what applying them would do: what differs from\n" +
 			"what is there, which allocations would be started, stopped and kept, what would wait and why, and why nodes were\n" +
 			"turned down. The servers try it on a copy of their state, so it is no estimate; it ends where an agent has to act.\n" +
+			"Volumes of the same files that a plugin could make are taken for made.\n" +
 			"The exit status is 0 also if there are changes; with --detailed-exitcode it is 3 then.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -88,6 +89,9 @@ func (a *app) printPlan(p api.Plan) {
 	for _, v := range p.Volumes {
 		a.print(plain(fmt.Sprintf("volume %s/%s %s", v.Namespace, v.ID, would(v.Action))))
 		a.printChanges(v.Changes)
+		for _, w := range v.Waits {
+			a.print("  It would wait: " + plain(w.Reason))
+		}
 	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
@@ -122,6 +126,9 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 	var lines []string
 	for _, s := range j.Start {
 		line := fmt.Sprintf("start %s on node %s", slotName(j.ID, s.Group, s.Index), s.NodeID)
+		if len(s.After) > 0 {
+			line = fmt.Sprintf("start %s, probably on node %s, when %s made", slotName(j.ID, s.Group, s.Index), s.NodeID, are(s.After))
+		}
 		if s.Beside {
 			line += ", beside allocation " + s.Replaces.Short() + ", which is stopped when it is healthy"
 		} else if s.Replaces != "" {
@@ -236,6 +243,18 @@ func compact(v json.RawMessage) string {
 		return string(v)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// are names volumes as the subject of a sentence.
+func are(ids []api.VolumeID) string {
+	var names []string
+	for _, id := range ids {
+		names = append(names, string(id))
+	}
+	if len(names) == 1 {
+		return "volume " + names[0] + " is"
+	}
+	return "volumes " + strings.Join(names, " and ") + " are"
 }
 
 // few are the first of some lines, with one that counts the others.

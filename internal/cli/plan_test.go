@@ -17,7 +17,7 @@ func aPlan() api.Plan {
 		Index: 7,
 		Volumes: []api.VolumePlan{
 			{Namespace: "default", ID: "pg", Action: api.PlanNone},
-			{Namespace: "default", ID: "new", Action: api.PlanCreate},
+			{Namespace: "default", ID: "new", Action: api.PlanCreate, Waits: []api.Wait{{Subject: "volume default/new", Reason: "no node runs plugin locl; did you mean local?"}}},
 			{Namespace: "dev", ID: "old", Action: api.PlanChange, Version: 3, Changes: []api.Change{{Path: "name", Kind: api.Changed, Old: old, New: changed}}},
 		},
 		Jobs: []api.JobPlan{
@@ -27,7 +27,7 @@ func aPlan() api.Plan {
 					{Path: `group["side"]`, Kind: api.Removed}, {Path: `group["side"].count`, Kind: api.Removed, Old: old},
 					{Path: `group["main"]`, Kind: api.Added}, {Path: `group["main"].task["t"].user`, Kind: api.Added, New: changed},
 				},
-				Start: []api.PlannedStart{{Group: "main", Index: 1, NodeID: "n1"}, {Group: "main", Index: 2, NodeID: "n2\x1b", Replaces: "0f1e2d3c4b5a"}},
+				Start: []api.PlannedStart{{Group: "main", Index: 1, NodeID: "n1"}, {Group: "main", Index: 2, NodeID: "n2\x1b", Replaces: "0f1e2d3c4b5a"}, {Group: "main", Index: 3, NodeID: "n1", After: []api.VolumeID{"new", "other"}}},
 				Stop:  []api.PlannedStop{{ID: "ffee2d3c4b5a", Group: "side", NodeID: "n1", Reason: "the group was removed from the job"}},
 				Keep:  []api.PlannedKeep{{ID: "aa"}, {ID: "bb"}},
 				Waits: []api.Wait{{Subject: "allocation db.main[3]", Reason: "no node fits: node n3 is down"}},
@@ -47,6 +47,7 @@ func aPlan() api.Plan {
 
 const planOutput = `volume default/pg stays as it is
 volume default/new would be created
+  It would wait: no node runs plugin locl; did you mean local?
 volume dev/old would be changed
   ~ name = 1 -> "a"
 
@@ -58,6 +59,7 @@ job default/db would be changed
   The scheduler would
     start db.main[1] on node n1
     start db.main[2] on node n2\x1b, after allocation 0f1e2d3c
+    start db.main[3], probably on node n1, when volumes new and other are made
     stop db.side[0] on node n1, allocation ffee2d3c: the group was removed from the job
     keep 2 allocations running
     go back to revision 2 at once: it did not become healthy

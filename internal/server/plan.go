@@ -67,8 +67,12 @@ func (p *planner) Plan(ctx context.Context, specs httpapi.Specs) (api.Plan, erro
 		}
 		plan.Volumes = append(plan.Volumes, one)
 	}
+	made, err := volumesToBe(tx, plan.Volumes)
+	if err != nil {
+		return plan, err
+	}
 	for _, c := range specs.Jobs {
-		one, err := planJob(ctx, tx, c)
+		one, err := planJob(ctx, tx, c, made)
 		if err != nil {
 			return plan, named(err, "job", c.Namespace, string(c.ID))
 		}
@@ -103,7 +107,8 @@ func planVolume(tx *state.Tx, c *command.ApplyVolume) (api.VolumePlan, error) {
 	return plan, nil
 }
 
-func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPlan, error) {
+// planJob plans a job; made are the volumes that are only taken for made.
+func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob, made map[volumeName]bool) (api.JobPlan, error) {
 	r := rehearsal{
 		plan:  api.JobPlan{Namespace: c.Namespace, ID: c.ID, Changes: []api.Change{}, Start: []api.PlannedStart{}, Stop: []api.PlannedStop{}, Keep: []api.PlannedKeep{}},
 		looks: scheduler.Looks{}, before: map[api.AllocID]bool{}, inPlace: map[api.AllocID]bool{},
@@ -138,6 +143,9 @@ func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob) (api.JobPla
 		}
 		*keep = append(*keep, api.PlannedKeep{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID})
 	}
+	for i, id := range r.starts {
+		r.plan.Start[i].After = waitsFor(tx.View, made, id)
+	}
 	names := strings.NewReplacer(r.placed...)
 	for i := range r.plan.Waits {
 		r.plan.Waits[i].Reason = names.Replace(r.plan.Waits[i].Reason)
@@ -169,6 +177,8 @@ type rehearsal struct {
 	// placed are ids of allocations that would be placed, and after each what
 	// to call it: nobody knows the ids yet.
 	placed []string
+	// starts are the ids of the plan's starts, in their order.
+	starts []api.AllocID
 }
 
 // run asks the scheduler until it has nothing to do but to wait: about the job,
@@ -230,7 +240,8 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 	case *command.PlaceAllocation:
 		r.plan.Start = append(r.plan.Start, api.PlannedStart{Group: c.Group, Index: c.Index, NodeID: c.NodeID, Replaces: c.Replaces, Beside: c.Beside})
 		name := &api.Allocation{JobID: c.JobID, Group: c.Group, Index: c.Index}
-		r.placed = append(r.placed, "allocation "+api.NewAllocID(c.JobUID, c.Serial).Short(), "allocation "+name.Name())
+		id := api.NewAllocID(c.JobUID, c.Serial)
+		r.placed, r.starts = append(r.placed, "allocation "+id.Short(), "allocation "+name.Name()), append(r.starts, id)
 	case *command.CopyVolume:
 		r.plan.Create = append(r.plan.Create, api.PlannedVolume{ID: c.ID, From: c.From})
 	case *command.ReviseAllocation:

@@ -36,6 +36,9 @@ func planLines(p api.JobPlan) string {
 		if s.Beside {
 			after = "beside " + after
 		}
+		if len(s.After) > 0 {
+			after = fmt.Sprintf("after %v", s.After)
+		}
 		fmt.Fprintf(&b, "start %s[%d] on %s %s\n", s.Group, s.Index, s.NodeID, after)
 	}
 	for _, s := range p.Stop {
@@ -269,8 +272,9 @@ volume {"id":"same","version":2,"status":{"state":"ready"},"spec":{"plugin_id":"
 	}
 	none := []api.Change{}
 	want := []api.VolumePlan{
-		{Namespace: "default", ID: "pg", Action: api.PlanCreate, Changes: none},
-		{Namespace: "default", ID: "old", Action: api.PlanChange, Version: 7, Changes: []api.Change{{Path: "name", Kind: api.Added, New: json.RawMessage(`"the old one"`)}}},
+		{Namespace: "default", ID: "pg", Action: api.PlanCreate, Changes: none, Waits: []api.Wait{{Subject: "volume default/pg", Reason: "no node runs plugin disk", Since: statetest.Now()}}},
+		{Namespace: "default", ID: "old", Action: api.PlanChange, Version: 7, Changes: []api.Change{{Path: "name", Kind: api.Added, New: json.RawMessage(`"the old one"`)}},
+			Waits: []api.Wait{{Subject: "volume default/old", Reason: "no node runs plugin disk", Since: statetest.Now()}}},
 		{Namespace: "default", ID: "same", Action: api.PlanNone, Version: 2, Changes: none},
 	}
 	if diff := gocmp.Diff(want, got.Volumes); diff != "" {
@@ -289,6 +293,110 @@ volume {"id":"same","version":2,"status":{"state":"ready"},"spec":{"plugin_id":"
 	_, err = server.Plan(store, statetest.Now()).Plan(t.Context(), httpapi.Specs{Jobs: []*command.ApplyJob{{Namespace: "default", ID: "db", UID: "u", Spec: spec, Version: 3}}})
 	if err == nil || err.Error() != "job default/db: job db is gone" || api.CodeOf(err) != api.CodeConflict {
 		t.Errorf("a version of what is not there: %v", err)
+	}
+}
+
+// TestPlanOfAVolumeAndItsJob: what a first use applies together is planned
+// together. What keeps the volume from being made is told, and so are the nodes
+// that its job does not take.
+func TestPlanOfAVolumeAndItsJob(t *testing.T) {
+	t.Parallel()
+	const nodes = `
+node {"id":"n1","status":{"state":"ready","profile":{"class":"gpu"},"drivers":{"exec":{"healthy":true,"mounts_volumes":true}}}}
+node {"id":"n2","status":{"state":"ready","drivers":{"exec":{"healthy":true,"mounts_volumes":true}}}}
+node {"id":"n3","status":{"state":"ready","drivers":{"exec":{"healthy":true,"mounts_volumes":true}}}}
+`
+	instances := func(id, health string, topology bool) string {
+		var b strings.Builder
+		for _, n := range []string{"n1", "n2"} {
+			access, where := "", ""
+			if topology {
+				access, where = `,"VOLUME_ACCESSIBILITY_CONSTRAINTS"`, fmt.Sprintf(`,"topology":{"node":%q}`, n)
+			}
+			fmt.Fprintf(&b, `instance {"plugin_id":%q,"node_id":%q,"driver":"d","healthy":%s,"plugin_capabilities":["CONTROLLER_SERVICE"%s],"controller_capabilities":["CREATE_DELETE_VOLUME"]%s}`+"\n", id, n, health, access, where)
+		}
+		return b.String()
+	}
+	for name, tc := range map[string]struct {
+		world, volume, constraint, volumes, job string
+	}{
+		"Anywhere": {nodes + instances("disk", "true", false), `{"plugin_id":"disk"}`, "", "", `create version 0 revision 1
+start g[0] on n2 after [pg]
+turned down for g: 1
+  1 the node does not run plugin disk [n3]
+`},
+		"Constraint": {nodes + instances("disk", "true", false), `{"plugin_id":"disk"}`, "none", "", `create version 0 revision 1
+wait allocation db.g[0]: no node fits: constraint ${node.class} = none: the node has no ${node.class} (2 nodes); constraint ${node.class} = none: the node has "gpu"
+turned down for g: 3
+  2 constraint ${node.class} = none: the node has no ${node.class} [n2 n3]
+  1 constraint ${node.class} = none: the node has "gpu" [n1]
+`},
+		"Topology": {nodes + instances("disk", "true", true), `{"plugin_id":"disk","topology_request":{"required":[{"node":"n2"}]}}`, "", "", `create version 0 revision 1
+start g[0] on n2 after [pg]
+turned down for g: 2
+  1 the node does not run plugin disk [n3]
+  1 volume pg cannot be reached from the node [n1]
+`},
+		"Mistyped": {nodes + instances("disk", "true", false), `{"plugin_id":"dsk"}`, "gpu", "no node runs plugin dsk; did you mean disk?",
+			"create version 0 revision 1\nwait allocation db.g[0]: volume pg is being created\n"},
+		"Registered": {nodes + instances("disk", "true", false), `{"plugin_id":"dsk","external_id":"x"}`, "", "no node runs plugin dsk; did you mean disk?", `create version 0 revision 1
+wait allocation db.g[0]: no node fits: node n1 does not run plugin dsk; node n2 does not run plugin dsk; node n3 does not run plugin dsk
+turned down for g: 3
+  3 the node does not run plugin dsk [n1 n2 n3]
+`},
+		"NotHealthy": {nodes + instances("disk", "false", false), `{"plugin_id":"disk"}`, "", "no controller instance of plugin disk is healthy: on node n2, ",
+			"create version 0 revision 1\nwait allocation db.g[0]: volume pg is being created\n"},
+		"CannotCreate": {nodes + strings.ReplaceAll(instances("disk", "true", false), "CREATE_DELETE_VOLUME", "PUBLISH_UNPUBLISH_VOLUME"), `{"plugin_id":"disk"}`, "",
+			"plugin disk cannot create volumes: no controller instance of it has the capability CREATE_DELETE_VOLUME",
+			"create version 0 revision 1\nwait allocation db.g[0]: volume pg is being created\n"},
+		"CannotClone": {nodes + instances("disk", "true", false), `{"plugin_id":"disk","clone_id":"other"}`, "",
+			"plugin disk cannot make a volume from another volume: no controller instance of it has the capability CLONE_VOLUME",
+			"create version 0 revision 1\nwait allocation db.g[0]: volume pg is being created\n"},
+		"CopyOfWhatComesAfterIt": {nodes + strings.ReplaceAll(instances("disk", "true", false), `"CREATE_`, `"CLONE_VOLUME","CREATE_`), `{"plugin_id":"disk","clone_id":"original"}`, "", "", `create version 0 revision 1
+start g[0] on n2 after [pg]
+turned down for g: 1
+  1 the node does not run plugin disk [n3]
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := statetest.Load(t, tc.world)
+			spec := api.VolumeSpec{}
+			if err := json.Unmarshal([]byte(tc.volume), &spec); err != nil {
+				t.Fatal(err)
+			}
+			spec.Capabilities = []api.Capability{{AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem}}
+			original := spec
+			original.CloneID, original.ExternalID = "", ""
+			job := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{
+				Name: "g", Count: 1, Tasks: []api.Task{{Name: "t", Driver: "exec"}},
+				Volumes: []api.VolumeRequest{{Name: "data", Type: "csi", Source: "pg", AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem}},
+			}}}
+			if tc.constraint != "" {
+				job.Groups[0].Constraints = []api.Constraint{{Attribute: "${node.class}", Operator: "=", Value: tc.constraint}}
+			}
+			before := statetest.Print(t, store.View())
+			got, err := server.Plan(store, statetest.Now()).Plan(t.Context(), httpapi.Specs{
+				Volumes: []*command.ApplyVolume{{Namespace: "default", ID: "pg", UID: "u", Spec: spec}, {Namespace: "default", ID: "original", UID: "v", Spec: original}},
+				Jobs:    []*command.ApplyJob{{Namespace: "default", ID: "db", UID: "w", Spec: job}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var volumes []string
+			for _, w := range got.Volumes[0].Waits {
+				volumes = append(volumes, w.Reason)
+			}
+			if diff := gocmp.Diff(tc.volumes, strings.Join(volumes, "\n")); diff != "" {
+				t.Errorf("what the volume waits for (-want +got):\n%s", diff)
+			}
+			if diff := gocmp.Diff(tc.job, planLines(got.Jobs[0])); diff != "" {
+				t.Errorf("the job (-want +got):\n%s", diff)
+			}
+			if diff := gocmp.Diff(before, statetest.Print(t, store.View())); diff != "" {
+				t.Errorf("the plan has changed the state (-before +after):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -346,7 +454,10 @@ func TestPlanIsWhatHappens(t *testing.T) {
 			if r := want.Start[i].Replaces; r != "" && !v.Allocation(r).Replaced {
 				t.Errorf("allocation %s is not replaced", r)
 			}
-			want.Start[i].Replaces = ""
+			if s := want.Start[i]; s.Beside && (v.Allocation(s.Replaces).Terminal() || v.Allocation(s.Replaces).Desired != api.DesireRun) {
+				t.Errorf("allocation %s does not run beside what starts", s.Replaces)
+			}
+			want.Start[i].Replaces, want.Start[i].Beside = "", false
 		}
 		keys := []controller.Key{scheduler.HealthKey("default", id)}
 		if !v.Job("default", id).Status.Settled {
