@@ -30,12 +30,21 @@ func (b *Berth) Vitals(metrics string) (v Vitals, err error) {
 		pid = b.cmd.Process.Pid
 	}
 	b.mu.Unlock()
+	return vitals(b.tb.Context(), pid, metrics)
+}
+
+// ServerVitals are those of the server of an agent that is apart from it.
+func (b *Berth) ServerVitals() (v Vitals, err error) {
+	return vitals(b.tb.Context(), b.server.Process.Pid, b.http)
+}
+
+func vitals(ctx context.Context, pid int, metrics string) (v Vitals, err error) {
 	files, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "fd"))
 	if err != nil {
 		return v, err
 	}
 	v.Files = len(files)
-	ctx, cancel := context.WithTimeout(b.tb.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metrics+"/v1/metrics", nil)
 	if err != nil {

@@ -59,6 +59,12 @@ func (f *fleet) submit(id api.JobID, volumes ...api.VolumeID) {
 
 // apply is submit for who is not the test's own goroutine.
 func (f *fleet) apply(id api.JobID, volumes ...api.VolumeID) error {
+	_, err := f.client.ApplyJob(f.tb.Context(), api.DefaultNamespace, id, sleeper(volumes...), 0)
+	return err
+}
+
+// sleeper is a job of one task, which sleeps, with volumes.
+func sleeper(volumes ...api.VolumeID) api.JobSpec {
 	task := api.Task{Name: "task", Driver: "exec", Config: map[string]any{"command": "/bin/sleep", "args": []any{"100000"}}}
 	group := api.TaskGroup{Name: "main", Count: 1}
 	for _, v := range volumes {
@@ -68,9 +74,7 @@ func (f *fleet) apply(id api.JobID, volumes ...api.VolumeID) error {
 		task.VolumeMounts = append(task.VolumeMounts, api.VolumeMount{Volume: string(v), Destination: "/" + string(v)})
 	}
 	group.Tasks = []api.Task{task}
-	spec := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{group}}
-	_, err := f.client.ApplyJob(f.tb.Context(), api.DefaultNamespace, id, spec, 0)
-	return err
+	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{group}}
 }
 
 // untilRunning returns when the job's task runs.

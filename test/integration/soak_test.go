@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -28,10 +29,15 @@ type soak struct {
 	mu      sync.Mutex
 }
 
-// TestSoak starts and stops allocations with volumes at random, and kills the
-// agent at random. Afterwards nothing is left, and a process of Berth has no
-// more goroutines and files than at the beginning. BERTH_SOAK_MINUTES makes it
-// long: then with 200 allocations.
+// visitorsSleep is what some visitors of tasks run, and nobody else.
+const visitorsSleep = "86397"
+
+// TestSoak starts and stops allocations with volumes at random, some of them
+// given to a group and some that live with their allocation, runs commands in
+// their tasks, and kills the agent at random. Afterwards nothing is left, agent
+// and server have no more goroutines and files than at the beginning, and no more
+// memory than what they remember takes. BERTH_SOAK_MINUTES makes it long: then
+// with 200 allocations.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	s := &soak{metrics: host.FreeAddress(t), jobs: 40, length: 20 * time.Second}
@@ -52,25 +58,24 @@ func TestSoak(t *testing.T) {
 		s.volume(i)
 	}
 	s.settled("before", 0)
-	before := s.vitals()
+	before, served := s.vitals(), s.serverVitals()
 	ended := make(chan struct{})
 	time.AfterFunc(s.length, func() { close(ended) })
 	var workers sync.WaitGroup
 	for w := range 4 {
 		workers.Go(func() { s.work(w, ended) })
 	}
+	visits := 0
+	workers.Go(func() { visits = s.visit(ended) })
 	kills := s.kill(ended)
 	workers.Wait()
 	s.stopAll()
-	after := s.vitals()
-	t.Logf("%d agents killed; at first %+v, at last %+v", kills, before, after)
-	// Connections come and go: a few more or less are no growth.
-	const slack = 12
-	if after.Goroutines > before.Goroutines+slack || after.Files > before.Files+slack {
-		t.Errorf("it grows: %+v became %+v", before, after)
-	}
+	started := s.started()
+	t.Logf("%d agents killed, %d commands run in tasks", kills, visits)
+	s.grows("the agent", before, started, func() (host.Vitals, error) { return s.berth.Vitals(s.metrics) })
+	s.grows("the server", served, started, s.berth.ServerVitals)
 	mounts, loops, procs := s.leaks()
-	fmt.Printf("started %d leaked_mounts %d leaked_loops %d leaked_procs %d\n", s.started(), len(mounts), len(loops), len(procs))
+	fmt.Printf("started %d leaked_mounts %d leaked_loops %d leaked_procs %d\n", started, len(mounts), len(loops), len(procs))
 	if len(mounts)+len(loops)+len(procs) > 0 {
 		t.Errorf("left behind: mounts %q, loop devices %q, processes %q", mounts, loops, procs)
 	}
@@ -82,6 +87,9 @@ func TestSoak(t *testing.T) {
 	for i := range s.jobs {
 		until(t, "volume "+string(s.name(i))+" gone", s.lookUp(i), func(v *api.VolumeInfo) bool { return v.Volume == nil })
 	}
+	until(t, "all volumes gone that lived with their allocation", func(ctx context.Context, q client.Query) ([]*api.Volume, uint64, error) {
+		return s.client.Volumes(ctx, q)
+	}, func(all *[]*api.Volume) bool { return len(*all) == 0 })
 }
 
 // lookUp reads a volume, and answers none where there is none.
@@ -124,7 +132,7 @@ func (s *soak) work(worker int, ended <-chan struct{}) {
 	for {
 		job := api.JobID(s.name(s.pick(s.jobs/4)*4 + worker))
 		if s.pick(2) == 0 {
-			if err := s.apply(job, api.VolumeID(job)); err != nil {
+			if err := s.submitAny(job); err != nil {
 				s.tb.Error(err)
 			}
 		} else if _, err := s.client.StopJob(s.tb.Context(), api.DefaultNamespace, job, 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
@@ -136,6 +144,59 @@ func (s *soak) work(worker int, ended <-chan struct{}) {
 		case <-ended:
 			pause.Stop()
 			return
+		}
+	}
+}
+
+// submitAny submits a job with the volume of its name, given to a group or not, or
+// with one that lives with its allocation.
+func (s *soak) submitAny(id api.JobID) error {
+	job := sleeper(api.VolumeID(id))
+	r := &job.Groups[0].Volumes[0]
+	if number, _ := strconv.Atoi(string(id[1:])); number%8 == 5 {
+		r.Source, r.Ephemeral = "", &api.EphemeralVolume{PluginID: "disk", CapacityMin: int64(number%16) << 20}
+	}
+	switch s.pick(3) {
+	case 0:
+		r.FSGroup = 4711
+	case 1:
+		r.FSGroup, r.FSGroupPolicy = 4712, api.GroupAlways
+	}
+	_, err := s.client.ApplyJob(s.tb.Context(), api.DefaultNamespace, id, job, 0)
+	return err
+}
+
+// visit runs commands in tasks until the end, and counts those that came to theirs.
+// Others are left by their visitor, or end with their task or the agent.
+func (s *soak) visit(ended <-chan struct{}) (visits int) {
+	commands := [][]string{{"/bin/sh", "-c", "cat; exit 3"}, {"/bin/sleep", visitorsSleep}, {"/bin/sh", "-c", "sleep " + visitorsSleep + " & head -c 300000 /dev/zero"}}
+	for {
+		select {
+		case <-ended:
+			return visits
+		default:
+		}
+		allocs, _, err := s.client.Allocations(s.tb.Context(), client.Query{})
+		if err != nil {
+			s.tb.Error(err)
+			return visits
+		}
+		var running []*api.Allocation
+		for _, a := range allocs {
+			if a.Status.State == api.AllocRunning {
+				running = append(running, a)
+			}
+		}
+		if len(running) == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(s.tb.Context(), time.Duration(100+s.pick(1000))*time.Millisecond)
+		_, err = s.client.Exec(ctx, running[s.pick(len(running))].ID, "task", api.ExecRequest{
+			Command: commands[s.pick(len(commands))], Input: true,
+		}, client.ExecIO{Input: strings.NewReader("typed"), Output: io.Discard, Errors: io.Discard})
+		cancel()
+		if err == nil {
+			visits++
 		}
 	}
 }
@@ -183,6 +244,35 @@ func (s *soak) vitals() (v host.Vitals) {
 	return v
 }
 
+func (s *soak) serverVitals() (v host.Vitals) {
+	s.tb.Helper()
+	s.berth.Eventually("the server's vitals", limit, func() (err error) {
+		v, err = s.berth.ServerVitals()
+		return err
+	})
+	return v
+}
+
+// grows fails if a process stays larger than it was. Connections come and go: a
+// few more or less are no growth. What it remembers of each allocation, and what
+// a garbage collector leaves for later, is memory that it may have.
+func (s *soak) grows(who string, before host.Vitals, started int, now func() (host.Vitals, error)) {
+	s.tb.Helper()
+	const slack = 12
+	memory := 2*before.Memory + 64<<20 + int64(started)*(64<<10)
+	var after host.Vitals
+	s.berth.Eventually(who+" is no larger than before", limit, func() (err error) {
+		if after, err = now(); err != nil {
+			return err
+		}
+		if after.Goroutines > before.Goroutines+slack || after.Files > before.Files+slack || after.Memory > memory {
+			return fmt.Errorf("%+v became %+v, with memory of at most %d", before, after, memory)
+		}
+		return nil
+	})
+	s.tb.Logf("%s: at first %+v, at last %+v", who, before, after)
+}
+
 // started counts the allocations whose task was ever started.
 func (s *soak) started() (n int) {
 	s.tb.Helper()
@@ -215,5 +305,15 @@ func (s *soak) leaks() (mounts, loops, procs []string) {
 			mounts = append(mounts, at)
 		}
 	}
-	return mounts, a.Loops, a.Supervisors
+	procs = a.Supervisors
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err == nil && strings.Contains(string(line), visitorsSleep) {
+			procs = append(procs, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return mounts, a.Loops, procs
 }
