@@ -107,28 +107,40 @@ func runningTask(t *testing.T, b *host.Berth, job, task string) (is api.TaskStat
 // job: each driver of tasks, as one instance and as two.
 func TestPluginJob(t *testing.T) {
 	t.Parallel()
-	for name, jobs := range map[string][]asJob{
-		"RawExec":         {{"raw_exec", "mock", "monolith"}},
-		"Exec":            {{"exec", "mock", "monolith"}},
-		"RawExecTwoParts": {{"raw_exec", "mock-node", "node"}, {"raw_exec", "mock-controller", "controller"}},
-		"ExecTwoParts":    {{"exec", "mock-node", "node"}, {"exec", "mock-controller", "controller"}},
+	for name, test := range map[string]struct {
+		plugin api.PluginID
+		jobs   []asJob
+	}{
+		"RawExec":              {"mock", []asJob{{"raw_exec", "mock", "monolith"}}},
+		"Exec":                 {"mock", []asJob{{"exec", "mock", "monolith"}}},
+		"RawExecTwoParts":      {"mock", []asJob{{"raw_exec", "mock-node", "node"}, {"raw_exec", "mock-controller", "controller"}}},
+		"ExecTwoParts":         {"mock", []asJob{{"exec", "mock-node", "node"}, {"exec", "mock-controller", "controller"}}},
+		"LocalRawExec":         {"disk", []asJob{{"raw_exec", "disk", "monolith"}}},
+		"LocalExec":            {"disk", []asJob{{"exec", "disk", "monolith"}}},
+		"LocalRawExecTwoParts": {"disk", []asJob{{"raw_exec", "disk-node", "node"}, {"raw_exec", "disk-controller", "controller"}}},
+		"LocalExecTwoParts":    {"disk", []asJob{{"exec", "disk-node", "node"}, {"exec", "disk-controller", "controller"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := host.NewMock(t)
-			b := host.Start(t, host.Options{})
-			b.Apply(jobs[0].mock(t, m))
-			for _, j := range jobs[1:] {
-				b.Apply(j.other(t, b))
+			b, jobs := host.Start(t, host.Options{}), test.jobs
+			volume := volumeFile
+			if test.plugin == "disk" {
+				volume = diskVolume
+				b.Apply(jobs[0].local(t, b))
+			} else {
+				b.Apply(jobs[0].mock(t, host.NewMock(t)))
 			}
-			b.Apply(volumeFile)
+			for _, j := range jobs[1:] {
+				b.Apply(strings.ReplaceAll(j.other(t, b), `"mock"`, fmt.Sprintf("%q", test.plugin)))
+			}
+			b.Apply(volume)
 			b.Apply(jobFile)
 			var info api.VolumeInfo
 			b.JSON(&info, "volume", "status", "pg")
 			target := info.Attachments[0].Status.TargetPath
 			wrote(t, b, target)
 			var p api.Plugin
-			b.JSON(&p, "plugin", "status", "mock")
+			b.JSON(&p, "plugin", "status", string(test.plugin))
 			if p.NodesHealthy != 1 || p.ControllersHealthy != 1 || len(p.Instances) != len(jobs) || p.Instances[0].AllocID == "" {
 				t.Errorf("plugin: %+v", p)
 			}
@@ -138,7 +150,7 @@ func TestPluginJob(t *testing.T) {
 				b.Run("job", "stop", j.job)
 			}
 			b.Eventually("the plugin is gone with its last instance", limit, func() error {
-				if out := b.Run("plugin", "list"); strings.Contains(out, "mock") {
+				if out := b.Run("plugin", "list"); strings.Contains(out, string(test.plugin)) {
 					return fmt.Errorf("plugins: %s", out)
 				}
 				return nil
@@ -150,10 +162,15 @@ func TestPluginJob(t *testing.T) {
 	}
 }
 
-// local is the job's file with Berth's own driver, which remembers its volumes.
-func (j asJob) local(b *host.Berth) string {
-	root := filepath.Join(filepath.Dir(b.DataDir), "local")
-	return strings.ReplaceAll(j.file(fmt.Sprintf("exec %s plugin local --node-id $BERTH_NODE_ID --root %s", b.Binary(), root)), `"mock"`, `"disk"`)
+// local is the job's file with Berth's own driver, which remembers its volumes. An
+// isolated task keeps them in the plugin's own directory.
+func (j asJob) local(t *testing.T, b *host.Berth) string {
+	t.Helper()
+	binary, root := b.Binary(), filepath.Join(filepath.Dir(b.DataDir), "local")
+	if j.driver == "exec" {
+		binary, root = host.Install(t, b.Binary()), "$BERTH_CSI_DIR/volumes"
+	}
+	return strings.ReplaceAll(j.file(fmt.Sprintf("exec %s plugin local --node-id $BERTH_NODE_ID --root %s", binary, root)), `"mock"`, `"disk"`)
 }
 
 const diskVolume = `
@@ -178,7 +195,7 @@ func TestPluginJob_Killed(t *testing.T) {
 			t.Parallel()
 			b := host.Start(t, host.Options{})
 			j := asJob{"raw_exec", "disk", "monolith"}
-			b.Apply(j.local(b))
+			b.Apply(j.local(t, b))
 			b.Apply(diskVolume)
 			b.Apply(jobFile)
 			writer, plugin := runningTask(t, b, "db", "writer"), runningTask(t, b, "disk", "driver")
@@ -208,7 +225,7 @@ func TestPluginJob_Killed(t *testing.T) {
 func TestPluginJob_AgentRestarts(t *testing.T) {
 	t.Parallel()
 	b := host.Start(t, host.Options{})
-	b.Apply(asJob{"raw_exec", "disk", "monolith"}.local(b))
+	b.Apply(asJob{"raw_exec", "disk", "monolith"}.local(t, b))
 	b.Apply(diskVolume)
 	b.Apply(jobFile)
 	writer, plugin := runningTask(t, b, "db", "writer"), runningTask(t, b, "disk", "driver")
@@ -238,7 +255,7 @@ func TestPluginJob_AgentRestarts(t *testing.T) {
 func TestPluginJob_StoppedTooSoon(t *testing.T) {
 	t.Parallel()
 	b := host.Start(t, host.Options{})
-	plugin := asJob{"raw_exec", "disk", "monolith"}.local(b)
+	plugin := asJob{"raw_exec", "disk", "monolith"}.local(t, b)
 	b.Apply(plugin)
 	b.Apply(diskVolume)
 	b.Apply(jobFile)
