@@ -133,7 +133,7 @@ func (a *app) imported(v *api.VolumeInfo) {
 	}
 	a.progress("volume %s/%s is registered%s", v.Namespace, v.ID, note)
 	for _, w := range v.Warnings {
-		a.none("warning: " + plain(w.Message))
+		a.none("warning: " + plain(w.String()))
 	}
 }
 
