@@ -55,7 +55,7 @@ func TestTwoLeadersInARow(t *testing.T) {
 		want, _ := lifeOf(t, o, nil, nil)
 		got, deposed := lifeOf(t, o, written(step), func(c *cluster.Cluster) {
 			learn := c.Depose()
-			time.Sleep(overlap)
+			(&patient{Cluster: c, t: t}).pass(overlap)
 			steps.Add(1)
 			if learn() > 0 {
 				vain.Add(1)
