@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-dev/berth/internal/command"
 	"github.com/berth-dev/berth/internal/state"
 )
+
+var _ raft.BatchingFSM = (*fsm)(nil)
 
 // fsm applies committed entries to the state. raft calls it from one goroutine.
 type fsm struct {
@@ -30,13 +34,43 @@ type fsm struct {
 
 // Apply applies one entry and answers its error, or nil. An entry that cannot
 // be read stops the server: to go on would be to diverge from the others.
-func (f *fsm) Apply(l *raft.Log) any {
-	f.bytes.Add(int64(len(l.Data)))
-	entry, err := f.read(l.Data)
-	if err != nil {
-		panic(fmt.Errorf("log entry %d cannot be read, and this server must not go on: %w", l.Index, err))
+func (f *fsm) Apply(l *raft.Log) any { return f.apply(l, f.read(l)) }
+
+// ApplyBatch applies entries one after the other, and answers for each its error
+// or nil. They are read at once: a server that starts has thousands of them.
+func (f *fsm) ApplyBatch(logs []*raft.Log) []any {
+	entries := make([]read, len(logs))
+	var reading errgroup.Group
+	reading.SetLimit(runtime.GOMAXPROCS(0))
+	for i, l := range logs {
+		if l.Type != raft.LogCommand {
+			continue
+		}
+		if len(logs) == 1 {
+			entries[i] = f.read(l)
+			continue
+		}
+		reading.Go(func() error {
+			entries[i] = f.read(l)
+			return nil
+		})
 	}
-	err = recovered(func() error { return entry.Apply(f.store, l.Index) })
+	_ = reading.Wait() // each has its own error
+	answers := make([]any, len(logs))
+	for i, l := range logs {
+		if l.Type == raft.LogCommand { // the others are raft's own
+			answers[i] = f.apply(l, entries[i])
+		}
+	}
+	return answers
+}
+
+func (f *fsm) apply(l *raft.Log, r read) any {
+	f.bytes.Add(int64(len(l.Data)))
+	if r.err != nil {
+		panic(fmt.Errorf("log entry %d cannot be read, and this server must not go on: %w", l.Index, r.err))
+	}
+	err := recovered(func() error { return r.entry.Apply(f.store, l.Index) })
 	if err == nil {
 		return nil
 	}
@@ -47,12 +81,19 @@ func (f *fsm) Apply(l *raft.Log) any {
 	return err
 }
 
+// read is an entry, or why it cannot be read.
+type read struct {
+	entry *command.Entry
+	err   error
+}
+
 // read reads an entry, unless it is one that this server has just made.
-func (f *fsm) read(data []byte) (*command.Entry, error) {
-	if entry := f.sent.find(data); entry != nil {
-		return entry, nil
+func (f *fsm) read(l *raft.Log) read {
+	if entry := f.sent.find(l.Data); entry != nil {
+		return read{entry: entry}
 	}
-	return f.codec.Decode(data)
+	entry, err := f.codec.Decode(l.Data)
+	return read{entry, err}
 }
 
 // Snapshot keeps the current moment; raft calls Persist while new entries are
