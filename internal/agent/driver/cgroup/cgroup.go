@@ -1,6 +1,6 @@
 // Package cgroup keeps the processes of a task together. It owns the control
-// groups below the agent's own; it never limits anything yet, and never touches
-// a group that it was not given.
+// groups below the agent's own; it never decides on a limit, and never touches a
+// group that it was not given.
 //
 // Invariant: a process that was started inside a group can be found and killed
 // through it until the group is removed, whatever it forks, and whoever's

@@ -52,6 +52,11 @@ func dirs(t *testing.T, name string) []string {
 // join starts a script in the group.
 func join(t *testing.T, g *cgroup.Group, text string) *exec.Cmd {
 	t.Helper()
+	return joinBy(t, g.Join, text)
+}
+
+func joinBy(t *testing.T, enter func(pid int) error, text string) *exec.Cmd {
+	t.Helper()
 	cmd := exec.Command("sh", "-c", "read go; "+text)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -61,7 +66,7 @@ func join(t *testing.T, g *cgroup.Group, text string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	if err := g.Join(cmd.Process.Pid); err != nil {
+	if err := enter(cmd.Process.Pid); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := in.Write([]byte("go\n")); err != nil {
