@@ -98,6 +98,10 @@ func (g *TaskGroup) validatePlugins(p *Problems, group string, kind JobType) {
 			p.Add(at, "makes no sense in a task that runs to its end", "remove the task's lifecycle, or set sidecar = true in it")
 		}
 		c.validate(p, at)
+		if t.Driver == "raw_exec" && t.User != "" && !slices.Contains([]string{"root", "0"}, strings.SplitN(t.User, ":", 2)[0]) {
+			p.Addf(task+".user", `leave it out, or use the driver exec or docker, which give the task the directories`,
+				"is %q, who with driver raw_exec cannot enter the directories of the agent, where the plugin is to listen", t.User)
+		}
 		for _, m := range t.VolumeMounts {
 			for _, dir := range []string{c.SocketDir(), c.BaseDir()} {
 				if below(path.Clean(m.Destination), dir) {
