@@ -38,6 +38,9 @@ type Allocation struct {
 	Failing time.Time `json:"failing,omitzero"` // PlaceAllocation
 	// Running is since when it runs with none of its tasks started again.
 	Running time.Time `json:"running,omitzero"` // ReportFacts
+	// Passing is since when the checks pass that its health waits for, zero if one
+	// does not.
+	Passing time.Time `json:"passing,omitzero"` // ReportFacts, ReviseAllocation, RetakePlace
 	// Faltered is when it was no longer healthy that had been: the first time
 	// since it was so for SteadyTime without a break.
 	Faltered time.Time `json:"faltered,omitzero"` // ReportFacts
@@ -103,6 +106,35 @@ type AllocStatus struct {
 	// Events are the last that the drivers said of the tasks' starts, oldest
 	// first.
 	Events []TaskEvent `json:"events,omitempty"`
+	// Checks are those of its services, in their order.
+	Checks []CheckStatus `json:"checks,omitempty"`
+}
+
+// Check is how a check is, or nil.
+func (s *AllocStatus) Check(service, name string) *CheckStatus {
+	for i := range s.Checks {
+		if s.Checks[i].Service == service && s.Checks[i].Name == name {
+			return &s.Checks[i]
+		}
+	}
+	return nil
+}
+
+// Passes reports whether the checks of a group's services pass that the health
+// of its allocations waits for.
+func (s *AllocStatus) Passes(g *TaskGroup) bool {
+	for i := range g.Services {
+		for j := range g.Services[i].Checks {
+			c := &g.Services[i].Checks[j]
+			if c.OnUpdate == OnUpdateIgnore {
+				continue
+			}
+			if is := s.Check(g.Services[i].Name, c.Name); is == nil || is.Status != CheckPassing {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // TaskEvent is what a driver says of the start of a task: an image that is

@@ -33,7 +33,7 @@ type VolumeInfo struct {
 	// Findings are what differs between the plugin's word of it and the state's.
 	Findings []*Finding `json:"findings,omitempty"`
 	Waits    []Wait     `json:"waits,omitempty"`
-	// Warnings come with the answer to a write.
+	// Warnings come with the answer to an import.
 	Warnings []Field `json:"warnings,omitempty"`
 }
 
@@ -53,7 +53,10 @@ const (
 // JobInfo is a job with its allocations.
 type JobInfo struct {
 	*Job
-	State       JobState      `json:"state"`
+	State JobState `json:"state"`
+	// Healthy is in how many places of a service or system job an allocation is
+	// healthy. Lists do not say.
+	Healthy     int           `json:"healthy,omitempty"`
 	Allocations []*Allocation `json:"allocations,omitempty"`
 	Waits       []Wait        `json:"waits,omitempty"`
 	// Warnings come with the answer to a write.

@@ -25,6 +25,12 @@ type Service struct {
 	// tasks listen on without asking; empty if the service has none.
 	Port string   `json:"port"`
 	Tags []string `json:"tags,omitempty"`
+	// Task is the one that its checks belong to, if they say nothing else; empty
+	// for all main tasks.
+	Task   string         `json:"task,omitempty"`
+	Checks []ServiceCheck `json:"checks,omitempty"`
+	// CheckRestart is that of all checks that have none.
+	CheckRestart *CheckRestart `json:"check_restart,omitempty"`
 }
 
 // AllocatedPort is a port of one allocation.
@@ -44,8 +50,13 @@ type ServiceInstance struct {
 	Address string   `json:"address"`
 	Port    int      `json:"port"`
 	Tags    []string `json:"tags,omitempty"`
-	// Healthy: the allocation runs, and its node is in contact.
+	// Healthy: the allocation runs, its node is in contact, and all of the
+	// service's checks pass.
 	Healthy bool `json:"healthy"`
+	// Status is passing if it is healthy; critical if a check is, or the node is
+	// not in contact; else pending.
+	Status CheckState    `json:"status"`
+	Checks []CheckStatus `json:"checks,omitempty"`
 }
 
 // ServiceInfo is a service with the allocations that offer it.
@@ -53,6 +64,8 @@ type ServiceInfo struct {
 	Namespace NamespaceID       `json:"namespace"`
 	Name      string            `json:"name"`
 	Instances []ServiceInstance `json:"instances"`
+	// Unhealthy is how many allocations offer it beside those that are listed.
+	Unhealthy int `json:"unhealthy,omitempty"`
 }
 
 // Dynamic ports are chosen from these, both included: above what services have
@@ -139,7 +152,7 @@ func (g *TaskGroup) validateNetwork(p *Problems, path string) {
 		}
 		numbers[port.Static] = port.Name
 	}
-	seen := map[string]bool{}
+	seen, checks := map[string]bool{}, 0
 	for i, s := range g.Services {
 		at := fmt.Sprintf("%s.service[%d]", path, i)
 		p.Name(at+".name", s.Name)
@@ -147,17 +160,27 @@ func (g *TaskGroup) validateNetwork(p *Problems, path string) {
 			p.Addf(at+".name", "rename one", "is %q, as that of another service of the group", s.Name)
 		}
 		seen[s.Name] = true
-		n, number := wholeNumber(s.Port)
-		switch {
-		case s.Port == "" || names[s.Port]:
-		case !number:
-			p.Addf(at+".port", `add network { port "..." {} } to the group, or correct the name`, "is %q, and the group has no such port", s.Port)
-		case n < 1 || n > 65535:
-			p.Addf(at+".port", "give a number from 1 to 65535, or the name of one of the group's ports", "is %s", s.Port)
-		}
+		validatePort(p, at+".port", s.Port, names)
 		if slices.Contains(s.Tags, "") {
 			p.Add(at+".tags", "has an empty one", "remove it")
 		}
+		checks += len(s.Checks)
+		g.validateChecks(p, at, &g.Services[i], names)
+	}
+	if checks > MaxChecks {
+		p.Addf(path+".service", "divide the group, or ask less", "has %d checks together, and a group may have %d", checks, MaxChecks)
+	}
+}
+
+// validatePort checks what names one of a group's ports, or is a number.
+func validatePort(p *Problems, at, port string, names map[string]bool) {
+	n, number := wholeNumber(port)
+	switch {
+	case port == "" || names[port]:
+	case !number:
+		p.Addf(at, `add network { port "..." {} } to the group, or correct the name`, "is %q, and the group has no such port", port)
+	case n < 1 || n > 65535:
+		p.Addf(at, "give a number from 1 to 65535, or the name of one of the group's ports", "is %s", port)
 	}
 }
 

@@ -12,8 +12,11 @@ type Update struct {
 	// MaxParallel is how many places may be without a healthy allocation
 	// because of the update; DefaultUpdate's if 0.
 	MaxParallel int `json:"max_parallel,omitempty"`
+	// HealthCheck says what makes an allocation healthy; "" leaves it to whether the
+	// group has checks.
+	HealthCheck HealthCheck `json:"health_check,omitempty"`
 	// MinHealthyTime is how long an allocation must have run, with none of its
-	// tasks started again, to be healthy.
+	// tasks started again and all checks passing, to be healthy.
 	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
 	// HealthyDeadline is how long a place may take to become healthy before the
 	// update has failed there.
@@ -39,6 +42,29 @@ type Promotion struct {
 	Revision uint64 `json:"revision,omitempty"`
 	// Version is the one that the job must have; 0 for any.
 	Version uint64 `json:"version,omitempty"`
+}
+
+// HealthCheck says what makes an allocation healthy.
+type HealthCheck string
+
+// The ways.
+const (
+	// HealthChecks: its tasks run and its checks pass. A group without checks is
+	// healthy when its tasks run.
+	HealthChecks HealthCheck = "checks"
+	// HealthTaskStates: its tasks run.
+	HealthTaskStates HealthCheck = "task_states"
+)
+
+// HealthCheckWays lists all ways, for validation and documentation.
+func HealthCheckWays() []HealthCheck { return []HealthCheck{HealthChecks, HealthTaskStates} }
+
+// of is what a way means for a group.
+func (h HealthCheck) of(g *TaskGroup) HealthCheck {
+	if h != HealthTaskStates && g.Required() {
+		return HealthChecks
+	}
+	return HealthTaskStates
 }
 
 // UpdateOrder says whether the older allocation of a place is stopped before the
@@ -134,8 +160,11 @@ type Migrate struct {
 	// MaxParallel is how many places of the group may be without a healthy
 	// allocation because of drains, of all nodes; DefaultMigrate's if 0.
 	MaxParallel int `json:"max_parallel,omitempty"`
+	// HealthCheck says what makes an allocation healthy; "" leaves it to whether the
+	// group has checks.
+	HealthCheck HealthCheck `json:"health_check,omitempty"`
 	// MinHealthyTime is how long an allocation must have run, with none of its
-	// tasks started again, to be healthy.
+	// tasks started again and all checks passing, to be healthy.
 	MinHealthyTime Duration `json:"min_healthy_time,omitempty"`
 	// HealthyDeadline is how long a place may take to become healthy before the
 	// drain says that it holds up the others.
@@ -155,9 +184,11 @@ func (s *JobSpec) MigrateOf(g *TaskGroup) Migrate {
 			continue
 		}
 		set(&m.MaxParallel, over.MaxParallel)
+		set(&m.HealthCheck, over.HealthCheck)
 		set(&m.MinHealthyTime, over.MinHealthyTime)
 		set(&m.HealthyDeadline, over.HealthyDeadline)
 	}
+	m.HealthCheck = m.HealthCheck.of(g)
 	return m
 }
 
@@ -170,7 +201,14 @@ func (m *Migrate) validate(p *Problems, path string, t JobType) {
 		return
 	}
 	full := (&JobSpec{Migrate: m}).MigrateOf(&TaskGroup{})
-	validatePace(p, path, pace(*m), pace(full))
+	if m.HealthCheck != "" {
+		oneOf(p, path+".health_check", m.HealthCheck, HealthCheckWays()...)
+	}
+	validatePace(p, path, m.pace(), full.pace())
+}
+
+func (m *Migrate) pace() pace {
+	return pace{MaxParallel: m.MaxParallel, MinHealthyTime: m.MinHealthyTime, HealthyDeadline: m.HealthyDeadline}
 }
 
 // pace is what an update and a migration have in common.
@@ -242,6 +280,7 @@ func (s *JobSpec) UpdateOf(g *TaskGroup) Update {
 			continue
 		}
 		set(&u.MaxParallel, over.MaxParallel)
+		set(&u.HealthCheck, over.HealthCheck)
 		set(&u.MinHealthyTime, over.MinHealthyTime)
 		set(&u.HealthyDeadline, over.HealthyDeadline)
 		u.AutoRevert = u.AutoRevert || over.AutoRevert
@@ -249,6 +288,7 @@ func (s *JobSpec) UpdateOf(g *TaskGroup) Update {
 		set(&u.Canary, over.Canary)
 		u.AutoPromote = u.AutoPromote || over.AutoPromote
 	}
+	u.HealthCheck = u.HealthCheck.of(g)
 	return u
 }
 
@@ -284,6 +324,9 @@ func (u *Update) validate(p *Problems, path string) {
 	validatePace(p, path, u.pace(), full.pace())
 	if u.Canary < 0 {
 		p.Add(path+".canary", "is negative", "give a number from 1, or leave it out")
+	}
+	if u.HealthCheck != "" {
+		oneOf(p, path+".health_check", u.HealthCheck, HealthCheckWays()...)
 	}
 	if u.Order != "" {
 		oneOf(p, path+".order", u.Order, UpdateOrders()...)

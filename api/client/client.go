@@ -127,6 +127,8 @@ type Query struct {
 	Filters []string
 	// Volume narrows a list of operations or snapshots.
 	Volume api.VolumeID
+	// All asks for the addresses of a service that are not healthy, too.
+	All bool
 	// Page reads the list in pages; nil reads all of it at once.
 	Page *Page
 }
@@ -201,6 +203,9 @@ func (q Query) values() url.Values {
 	}
 	if q.Volume != "" {
 		v.Set("volume", string(q.Volume))
+	}
+	if q.All {
+		v.Set("all", "true")
 	}
 	return v
 }

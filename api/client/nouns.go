@@ -212,7 +212,8 @@ func (c *Client) Services(ctx context.Context, q Query) ([]api.ServiceInfo, uint
 	return get[[]api.ServiceInfo](ctx, c, q, "services")
 }
 
-// Service finds a service in the query's namespace.
+// Service finds a service in the query's namespace: where it is healthy, or, with
+// All, wherever it is offered.
 func (c *Client) Service(ctx context.Context, name string, q Query) (api.ServiceInfo, uint64, error) {
 	return get[api.ServiceInfo](ctx, c, q, "service", name)
 }

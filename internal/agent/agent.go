@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/localdb"
 	"github.com/berth-dev/berth/internal/agent/mount"
 	"github.com/berth-dev/berth/internal/agent/operation"
+	"github.com/berth-dev/berth/internal/agent/probe"
 	"github.com/berth-dev/berth/internal/agent/question"
 	"github.com/berth-dev/berth/internal/agent/runner"
 	"github.com/berth-dev/berth/internal/agent/stream"
@@ -93,6 +94,7 @@ type Agent struct {
 	drivers     *drivers
 	hostVolumes func(map[string]hook.HostVolume)
 	manager     *csimanager.Manager
+	prober      *probe.Prober
 	executor    *operation.Executor
 	allocations *allocations
 	plugins     *hook.Plugins
@@ -194,6 +196,7 @@ func (a *Agent) wire() (err error) {
 	tasks := hook.NewTasks(drivers, a.described)
 	a.hostVolumes = tasks.Host
 	a.hostVolumes(cfg.HostVolumes)
+	a.prober = probe.New()
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.plugins.Serve(tasks)
 	volumesHook := hook.NewVolumes(mounter, a.facts, tasks)
@@ -207,6 +210,7 @@ func (a *Agent) wire() (err error) {
 			hook.NewPoststop(tasks, volumesHook),
 			tasks,
 			a.plugins,
+			hook.NewChecks(tasks, a.prober),
 		},
 		Memory: a.db, Facts: a.facts,
 		Remove: func(ctx context.Context, dir string) error { return mount.RemoveAll(ctx, cfg.Table, dir) },
@@ -283,6 +287,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	tasks = append(tasks,
 		supervise.Task{Name: "plugins", Run: a.manager.Run},
 		supervise.Task{Name: "operations", Run: a.executor.Run},
+		supervise.Task{Name: "checks", Run: a.prober.Run},
 		supervise.Task{Name: "allocations", Run: a.allocations.Run},
 		supervise.Task{Name: "streams", Run: a.streams.Run},
 		supervise.Task{Name: "servers", Run: a.serve},

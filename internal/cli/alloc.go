@@ -88,6 +88,7 @@ func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
 		}
 		a.table("TIME TASK MESSAGE~", rows)
 	}
+	a.checks(&al)
 	a.ports(&al)
 	if len(al.Attachments) > 0 {
 		a.section("Volumes")

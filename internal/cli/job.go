@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -87,7 +88,7 @@ func (a *app) showJob(cmd *cobra.Command, args []string) error {
 	if err != nil || a.json {
 		return a.orJSON(j, err)
 	}
-	a.facts("ID", string(j.ID), "Namespace", string(j.Namespace), "Type", string(j.Spec.Type), "State", string(j.State),
+	a.facts("ID", string(j.ID), "Namespace", string(j.Namespace), "Type", string(j.Spec.Type), "State", string(j.State), "Healthy", healthyOf(&j),
 		"Revision", strconv.FormatUint(j.Revision, 10), "Age", age(j.CreateTime))
 	if len(j.Allocations) > 0 {
 		a.section("Allocations")
@@ -95,6 +96,33 @@ func (a *app) showJob(cmd *cobra.Command, args []string) error {
 	}
 	a.waits(j.Waits)
 	return nil
+}
+
+// healthyOf is in how many of a job's places an allocation is healthy; nothing is
+// said of batches.
+func healthyOf(j *api.JobInfo) string {
+	if j.Spec.Type.Ends() {
+		return ""
+	}
+	type place struct {
+		group string
+		index int
+	}
+	places := map[place]bool{}
+	for _, g := range j.Spec.Groups {
+		for i := range g.Count {
+			places[place{g.Name, i}] = true
+		}
+	}
+	if j.Spec.Type.Everywhere() || j.Desired == api.Absent {
+		clear(places)
+	}
+	for _, al := range j.Allocations {
+		if !al.Terminal() {
+			places[place{al.Group, al.Index}] = true
+		}
+	}
+	return fmt.Sprintf("%d of %d", j.Healthy, len(places))
 }
 
 // findJob reads a job by its id, or the beginning of it.

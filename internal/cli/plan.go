@@ -18,7 +18,6 @@ var errChanges = errors.New("apply would change something")
 
 func (a *app) planCommand() *cobra.Command {
 	var detailed bool
-	var rests restsOn
 	var in *inputs
 	cmd := &cobra.Command{
 		Use:   "plan FILE...",
@@ -39,7 +38,7 @@ func (a *app) planCommand() *cobra.Command {
 				return err
 			}
 			a.warn("", all.Warnings)
-			plan, err := rests.client(c).Plan(cmd.Context(), a.planRequest(all))
+			plan, err := c.Plan(cmd.Context(), a.planRequest(all))
 			switch {
 			case err != nil:
 				return err
@@ -55,7 +54,6 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, fmt.Sprintf("exit with status %d if apply would change something", ExitChanges))
-	createFlag(cmd, &rests.createOnly)
 	in = inputFlags(cmd)
 	return cmd
 }

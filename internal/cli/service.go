@@ -5,6 +5,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,16 +14,20 @@ import (
 )
 
 func (a *app) serviceCommand() *cobra.Command {
+	status := &cobra.Command{
+		Use: "status NAME", Short: "Show where a service is found, and how its checks are", Args: cobra.ExactArgs(1), RunE: a.showService,
+		Long: "Lists every allocation that offers the service. One is healthy if it runs, its node is in contact, and all of the\n" +
+			"service's checks pass. --healthy lists only those, as GET /v1/service/NAME does.",
+		Example: "  berth service status postgres\n" +
+			"  berth service status postgres --healthy --template '{{range .Instances}}{{.Address}}:{{.Port}}{{\"\\n\"}}{{end}}'",
+	}
+	status.Flags().Bool("healthy", false, "list only those that are healthy")
 	return group("service", "Services: names under which allocations are found",
 		&cobra.Command{
 			Use: "list", Short: "List the services of the namespace", Args: cobra.NoArgs, RunE: a.listServices,
 			Example: "  berth service list",
 		},
-		&cobra.Command{
-			Use: "status NAME", Short: "Show where a service is found", Args: cobra.ExactArgs(1), RunE: a.showService,
-			Example: "  berth service status postgres\n" +
-				"  berth service status postgres --template '{{range .Instances}}{{.Address}}:{{.Port}}{{\"\\n\"}}{{end}}'",
-		},
+		status,
 	)
 }
 
@@ -54,19 +59,65 @@ func (a *app) showService(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	s, _, err := c.Service(cmd.Context(), args[0], client.Query{Namespace: a.ns()})
+	healthy, err := cmd.Flags().GetBool("healthy")
+	if err != nil {
+		return err
+	}
+	s, _, err := c.Service(cmd.Context(), args[0], client.Query{Namespace: a.ns(), All: !healthy})
 	if err != nil || a.json {
 		return a.orJSON(s, orList(err, "service list"+a.namespaced()))
 	}
 	rows := make([][]string, 0, len(s.Instances))
 	for _, i := range s.Instances {
 		rows = append(rows, []string{
-			endpoint(i.Address, i.Port), yes(i.Healthy), string(i.JobID), i.AllocID.Short(), string(i.NodeID),
+			endpoint(i.Address, i.Port), yes(i.Healthy), string(i.Status), string(i.JobID), i.AllocID.Short(), string(i.NodeID),
 			orDash(strings.Join(i.Tags, ",")),
 		})
 	}
-	a.list("ADDRESS HEALTHY JOB?3 ALLOCATION NODE?2 TAGS?1", rows, "no allocation offers service "+s.Name)
+	none := "no allocation offers service " + s.Name
+	if s.Unhealthy > 0 {
+		none = fmt.Sprintf("no allocation that offers service %s is healthy, of %d", s.Name, s.Unhealthy)
+	}
+	a.list("ADDRESS HEALTHY STATUS?4 JOB?3 ALLOCATION NODE?2 TAGS?1", rows, none)
+	a.failingChecks(s.Instances)
 	return nil
+}
+
+// failingChecks are those that do not pass, with what they said.
+func (a *app) failingChecks(instances []api.ServiceInstance) {
+	var rows [][]string
+	for _, i := range instances {
+		for _, c := range i.Checks {
+			if c.Status != api.CheckPassing {
+				rows = append(rows, []string{i.AllocID.Short(), c.Name, string(c.Status), a.since(c.Since), orDash(c.Output)})
+			}
+		}
+	}
+	if len(rows) > 0 && a.columns() > 0 {
+		a.section("Checks")
+		a.table("ALLOCATION CHECK STATUS SINCE?1 OUTPUT~", rows)
+	}
+}
+
+// checks are an allocation's, for people.
+func (a *app) checks(al *api.AllocationInfo) {
+	if len(al.Status.Checks) == 0 {
+		return
+	}
+	a.section("Checks")
+	var rows [][]string
+	for _, c := range al.Status.Checks {
+		rows = append(rows, []string{c.Service, c.Name, string(c.Status), a.since(c.Since), orDash(c.Output)})
+	}
+	a.table("SERVICE CHECK STATUS SINCE?1 OUTPUT~", rows)
+}
+
+// since is how long ago something began.
+func (a *app) since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return a.when(t)
 }
 
 // ports are an allocation's, for people.

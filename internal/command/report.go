@@ -227,6 +227,7 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 	next := *a
 	next.Status = f.Status
 	next.Status.Events = boundEvents(f.Status.Events)
+	next.Status.Checks = boundChecks(f.Status.Checks)
 	if f.Status.State == api.AllocPending {
 		next.Status.State = a.Status.State
 	}
@@ -236,6 +237,7 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 	if next.Status.State == api.AllocRunning && (a.Running.IsZero() || startedAgain(&a.Status, &next.Status)) {
 		next.Running = tx.Now()
 	}
+	judgeChecks(tx, &next)
 	if !next.Terminal() {
 		falter(tx, a, &next)
 	}
@@ -244,6 +246,33 @@ func putAllocation(tx *state.Tx, node api.NodeID, f *api.AllocFact) {
 		beginRelease(tx, a.ID)
 		unsettleJob(tx, a.Namespace, a.JobID)
 	}
+}
+
+// judgeChecks notes since when the checks of an allocation pass, as the revision
+// has them that it runs.
+func judgeChecks(tx *state.Tx, a *api.Allocation) {
+	rev := tx.Revision(a.JobUID, a.Revision)
+	if rev == nil {
+		return
+	}
+	group := rev.Spec.Group(a.Group)
+	switch {
+	case group == nil || !group.Required() || !a.Status.Passes(group):
+		a.Passing = time.Time{}
+	case a.Passing.IsZero():
+		a.Passing = tx.Now()
+	}
+}
+
+// boundChecks are what an agent says of checks. It says no more.
+func boundChecks(checks []api.CheckStatus) []api.CheckStatus {
+	checks = slices.Clone(checks[:min(len(checks), api.MaxChecks)])
+	for i := range checks {
+		if c := &checks[i]; len(c.Output) > api.MaxCheckOutput {
+			c.Output = strings.ToValidUTF8(c.Output[:api.MaxCheckOutput], "")
+		}
+	}
+	return checks
 }
 
 // falter notes that an allocation is not healthy any more. One that falters again

@@ -54,6 +54,7 @@ func (c *RetakePlace) Apply(tx *state.Tx) error {
 	}
 	back := *older
 	back.Replaced, back.Revision = false, job.Revision
+	judgeChecks(tx, &back)
 	tx.PutAllocation(&back)
 	next := *newer
 	next.Replaced, next.Desired, next.DesiredReason = true, api.DesireStop, c.Reason

@@ -21,7 +21,14 @@ func sameProblem(a, b *api.Problem) bool {
 
 func sameAlloc(a, b *api.AllocStatus) bool {
 	return a.State == b.State && sameProblem(a.Problem, b.Problem) && a.Ended.Equal(b.Ended) &&
-		maps.EqualFunc(a.Tasks, b.Tasks, sameTask) && slices.EqualFunc(a.Events, b.Events, sameTaskEvent)
+		maps.EqualFunc(a.Tasks, b.Tasks, sameTask) && slices.EqualFunc(a.Events, b.Events, sameTaskEvent) &&
+		slices.EqualFunc(a.Checks, b.Checks, sameCheck)
+}
+
+func sameCheck(a, b api.CheckStatus) bool {
+	since := a.Since.Equal(b.Since)
+	a.Since, b.Since = time.Time{}, time.Time{}
+	return since && a == b
 }
 
 func sameTaskEvent(a, b api.TaskEvent) bool {

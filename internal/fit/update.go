@@ -9,9 +9,10 @@ import (
 	"github.com/berth-dev/berth/api"
 )
 
-// Healthy reports whether an allocation has run for long enough, or else when
-// it will have if it goes on; the time is zero if it does not run, or if one of
-// its tasks waits to be started again: then nobody can say.
+// Healthy reports whether an allocation has run, and its checks have passed, for
+// long enough, or else when they will have if it goes on; the time is zero if it
+// does not run, if one of its tasks waits to be started again, or if a check does
+// not pass: then nobody can say.
 func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.Time) {
 	if !a.Runs() {
 		return false, time.Time{}
@@ -21,7 +22,16 @@ func Healthy(a *api.Allocation, u api.Update, now time.Time) (ok bool, at time.T
 			return false, time.Time{}
 		}
 	}
-	at = a.Running.Add(time.Duration(u.MinHealthyTime))
+	well := a.Running
+	if u.HealthCheck == api.HealthChecks {
+		if a.Passing.IsZero() {
+			return false, time.Time{}
+		}
+		if a.Passing.After(well) {
+			well = a.Passing
+		}
+	}
+	at = well.Add(time.Duration(u.MinHealthyTime))
 	return !now.Before(at), at
 }
 

@@ -32,6 +32,11 @@ func hoists(f field[api.TaskGroup]) field[api.TaskGroup] {
 	f.read = func(d *decoder, path string, it item, into *api.TaskGroup) {
 		d.hoist = &hoist{path: strings.TrimSuffix(path, "."+f.name), services: into.Services}
 		read(d, path, it, into)
+		for i := len(into.Services); i < len(d.hoist.services) && len(into.Tasks) > 0; i++ {
+			if s := &d.hoist.services[i]; s.Task == "" && len(s.Checks) > 0 {
+				s.Task = into.Tasks[len(into.Tasks)-1].Name
+			}
+		}
 		into.Services, d.hoist = d.hoist.services, nil
 	}
 	return f

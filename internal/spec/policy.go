@@ -21,7 +21,9 @@ var updateTable = &table[api.Update]{
 	fields: []field[api.Update]{
 		integer("max_parallel", "How many places may be without a healthy allocation because of the update.",
 			func(u *api.Update) *int { return &u.MaxParallel }).standing("1"),
-		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again, to be healthy.",
+		choice("health_check", "What makes an allocation healthy: its tasks run and its checks pass, or its tasks run. Without checks it is the second.",
+			api.HealthCheckWays(), []string{"manual"}, func(u *api.Update) *api.HealthCheck { return &u.HealthCheck }).standing(string(api.HealthChecks)),
+		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again and all checks passing, to be healthy.",
 			func(u *api.Update) *api.Duration { return &u.MinHealthyTime }).standing("10s"),
 		duration("healthy_deadline", "How long a place may take to become healthy. After that no more allocations are exchanged until it is.",
 			func(u *api.Update) *api.Duration { return &u.HealthyDeadline }).standing("5m"),
@@ -34,7 +36,6 @@ var updateTable = &table[api.Update]{
 			func(u *api.Update) *bool { return &u.AutoRevert }),
 	},
 	foreign: []foreign{
-		{names: "health_check", why: "an allocation is healthy when its tasks run", unless: "task_states"},
 		{names: "progress_deadline", why: "healthy_deadline holds for each place", harmless: true},
 		{names: "stagger", why: "the next follows when the last is healthy", harmless: true},
 	},
@@ -46,13 +47,12 @@ var migrateTable = &table[api.Migrate]{
 	fields: []field[api.Migrate]{
 		integer("max_parallel", "How many places of the group may be without a healthy allocation.",
 			func(m *api.Migrate) *int { return &m.MaxParallel }).standing("1"),
-		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again, to be healthy.",
+		choice("health_check", "As in update.", api.HealthCheckWays(), nil,
+			func(m *api.Migrate) *api.HealthCheck { return &m.HealthCheck }).standing(string(api.HealthChecks)),
+		duration("min_healthy_time", "How long an allocation must have run, with none of its tasks started again and all checks passing, to be healthy.",
 			func(m *api.Migrate) *api.Duration { return &m.MinHealthyTime }).standing("10s"),
 		duration("healthy_deadline", "How long a place may take to become healthy. After that the drain says that it holds up the others; they go on when it is, or at the drain's deadline.",
 			func(m *api.Migrate) *api.Duration { return &m.HealthyDeadline }).standing("5m"),
-	},
-	foreign: []foreign{
-		{names: "health_check", why: "an allocation is healthy when its tasks run", harmless: true},
 	},
 }
 

@@ -56,9 +56,11 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 		"job", "job.constraint", "job.spread", "job.spread.target", "job.update", "job.migrate", "job.reschedule",
 		"job.group", "job.group.constraint", "job.group.spread", "job.group.spread.target", "job.group.update", "job.group.migrate", "job.group.reschedule",
 		"job.group.network", "job.group.network.port", "job.group.service",
+		"job.group.service.check", "job.group.service.check.check_restart", "job.group.service.check_restart",
 		"job.group.volume", "job.group.volume.ephemeral", "job.group.volume.mount_options", "job.group.restart",
 		"job.group.task", "job.group.task.constraint", "job.group.task.resources",
-		"job.group.task.resources.network", "job.group.task.resources.network.port", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service", "job.group.task.csi_plugin", "variable",
+		"job.group.task.resources.network", "job.group.task.resources.network.port", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service",
+		"job.group.task.service.check", "job.group.task.service.check.check_restart", "job.group.task.service.check_restart", "job.group.task.csi_plugin", "variable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want and got differ (-want +got):\n%s", diff)
@@ -70,7 +72,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 	t.Parallel()
 	singular := map[string]string{
 		"capabilities": "capability", "groups": "group", "volumes": "volume", "tasks": "task", "volume_mounts": "volume_mount",
-		"constraints": "constraint", "spreads": "spread", "targets": "target", "ports": "network", "services": "service", "templates": "template",
+		"constraints": "constraint", "spreads": "spread", "targets": "target", "ports": "network", "services": "service", "templates": "template", "checks": "check",
 	}
 	names := map[string][]string{}
 	for _, b := range spec.Reference() {
@@ -83,7 +85,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 		"volume.topology_request": api.TopologyRequest{}, "volume.snapshot_schedule": api.SnapshotSchedule{}, "job": api.JobSpec{}, "job.group": api.TaskGroup{},
 		"job.group.volume": api.VolumeRequest{}, "job.group.volume.ephemeral": api.EphemeralVolume{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{},
 		"job.constraint": api.Constraint{}, "job.spread": api.Spread{},
-		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.task.resources": api.Resources{},
+		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.service.check": api.ServiceCheck{}, "job.group.service.check_restart": api.CheckRestart{}, "job.migrate": api.Migrate{}, "job.group.task.resources": api.Resources{},
 		"job.group.restart": api.RestartPolicy{}, "job.group.task.lifecycle": api.Lifecycle{}, "job.group.task.csi_plugin": api.CSIPlugin{}, "job.update": api.Update{}, "job.reschedule": api.Reschedule{},
 	} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(v)) {

@@ -101,6 +101,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/agent/csi/csitest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/localdb", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/mount", Columns: Nodes, Level: 2},
+		{Path: "internal/agent/probe", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/mount/mounttest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/dynamicplugins", Columns: Nodes, Level: 2, Arrows: []string{"internal/agent/csi"}},
 		{Path: "internal/agent/csimanager", Columns: Nodes, Level: 2, Arrows: []string{
@@ -146,7 +147,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		// These know the binary from the outside, as its users do.
 		// Whether a node keeps its books, its local database tells.
 		{Path: "test/host", Role: Support, Columns: People | Nodes},
-		{Path: "test/integration", Role: Tests, Columns: People, InTests: []string{"internal/agent/driver/docker/dockertest"}},
+		{Path: "test/integration", Role: Tests, Columns: People},
 		{Path: "test/e2e", Role: Tests, Columns: People, InTests: []string{"internal/agent/driver/docker/dockertest"}},
 		{Path: "test/e2e/mockdriver", Role: Apart},
 	}

@@ -93,7 +93,7 @@ func TestExampleFilesAreTaken(t *testing.T) {
 		name := filepath.Base(path)
 		got[name] = names(t, name, read(t, "examples/"+name))
 	}
-	want := map[string][]string{"job.hcl": {"job writer"}, "plugin.hcl": {"job plugin-disk"}, "postgres.hcl": {"job postgres"},
+	want := map[string][]string{"checks.hcl": {"job web"}, "job.hcl": {"job writer"}, "plugin.hcl": {"job plugin-disk"}, "postgres.hcl": {"job postgres"},
 		"postgres-volume.hcl": {"volume postgres"}, "volume.hcl": {"volume notes"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -17,7 +17,7 @@ func (r *Runner) turn(state api.AllocState, reason string) {
 	tasks, events := r.step.Tasks(), r.step.Events()
 	r.change(func(a *localdb.Allocation) {
 		a.Phase = localdb.PhaseDown
-		a.Status.State, a.Status.Tasks, a.Status.Events = state, tasks, events
+		a.Status.State, a.Status.Tasks, a.Status.Events, a.Status.Checks = state, tasks, events, r.step.Checks()
 		if reason != "" {
 			a.Status.Problem = &api.Problem{Step: "run", Message: reason, Since: now()}
 		}
@@ -41,7 +41,7 @@ func (r *Runner) runDown(ctx context.Context) {
 	}
 	tasks := r.step.Tasks()
 	r.change(func(a *localdb.Allocation) {
-		a.Phase, a.Status.Tasks = localdb.PhaseDone, tasks
+		a.Phase, a.Status.Tasks, a.Status.Checks = localdb.PhaseDone, tasks, r.step.Checks()
 		if a.Status.Ended.IsZero() {
 			a.Status.Ended = now()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/berth-dev/berth/api"
@@ -98,6 +99,7 @@ type Step struct {
 	plugins    map[string]PluginPlace
 	failing    map[string]failing
 	events     []api.TaskEvent
+	checks     []api.CheckStatus
 	starting   bool
 	givenUp    bool
 	awaited    string
@@ -235,6 +237,24 @@ func (s *Step) Events() []api.TaskEvent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.events // never changed, only replaced
+}
+
+// SetChecks says how the checks of its services are.
+func (s *Step) SetChecks(checks []api.CheckStatus) {
+	s.mu.Lock()
+	same := slices.Equal(s.checks, checks)
+	s.checks = checks
+	s.mu.Unlock()
+	if !same {
+		s.changed()
+	}
+}
+
+// Checks is how they are. It is not to be changed.
+func (s *Step) Checks() []api.CheckStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checks
 }
 
 // SetStarting says whether the allocation, with all hooks up, does not count as

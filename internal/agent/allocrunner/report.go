@@ -68,7 +68,7 @@ func (r *Runner) setRunning(hook string, err error, next time.Time) {
 	if !running {
 		tasks, events := r.step.Tasks(), r.step.Events()
 		r.change(func(a *localdb.Allocation) {
-			a.Status.State, a.Status.Tasks, a.Status.Events = api.AllocRunning, tasks, events
+			a.Status.State, a.Status.Tasks, a.Status.Events, a.Status.Checks = api.AllocRunning, tasks, events, r.step.Checks()
 		})
 	}
 	r.report()
@@ -77,10 +77,12 @@ func (r *Runner) setRunning(hook string, err error, next time.Time) {
 // report says how the allocation is. An end is said only when all is down: the
 // servers may act on it at once.
 func (r *Runner) report() {
+	r.saying.Lock() // hooks say how things are while the runner does
+	defer r.saying.Unlock()
 	r.mu.Lock()
 	s := r.record.Status
 	if r.record.Phase != localdb.PhaseDone {
-		s.Tasks, s.Events = r.step.Tasks(), r.step.Events()
+		s.Tasks, s.Events, s.Checks = r.step.Tasks(), r.step.Events(), r.step.Checks()
 		if s.State.Terminal() {
 			s.State = api.AllocPending // the servers keep what it was before
 			s.Problem = &api.Problem{Message: "its tasks end and its volumes are unmounted", Since: r.turned}

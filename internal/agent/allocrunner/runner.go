@@ -56,6 +56,7 @@ type Runner struct {
 	step *Step
 
 	saving  sync.Mutex // is held while a record is written
+	saying  sync.Mutex // held while how the allocation is is put together and said
 	mu      sync.Mutex // guards below; the database is written without it
 	record  localdb.Allocation
 	stale   bool // the record has changed since it was written
@@ -86,7 +87,7 @@ func New(cfg Config, record localdb.Allocation, log *slog.Logger) *Runner {
 		r.record.Phase = localdb.PhaseDown
 	}
 	maps.Copy(r.step.tasks, record.Status.Tasks)
-	r.step.events = record.Status.Events
+	r.step.events, r.step.checks = record.Status.Events, record.Status.Checks
 	r.step.changed, r.step.record = r.report, r.saveTasks
 	return r
 }
@@ -245,11 +246,12 @@ func (r *Runner) save() error {
 	return nil
 }
 
-// saveTasks records how the tasks are. If that fails, it is done before the
-// next hook is called.
+// saveTasks records how the tasks and the checks are. If that fails, it is done
+// before the next hook is called.
 func (r *Runner) saveTasks() error {
 	r.mu.Lock()
-	r.record.Status.Tasks, r.record.Status.Events, r.stale = r.step.Tasks(), r.step.Events(), true
+	r.record.Status.Tasks, r.record.Status.Events, r.record.Status.Checks = r.step.Tasks(), r.step.Events(), r.step.Checks()
+	r.stale = true
 	r.mu.Unlock()
 	return r.save()
 }

@@ -214,7 +214,7 @@ func TestWhatTheNodeItselfReportedDoesNotDefeatTheBackoff(t *testing.T) {
 		for i := range uint64(10) {
 			echo := wanted()
 			echo.Allocation.Meta.Version = i
-			echo.Allocation.Running, echo.Allocation.Faltered = time.Now(), time.Now()
+			echo.Allocation.Running, echo.Allocation.Passing, echo.Allocation.Faltered = time.Now(), time.Now(), time.Now()
 			echo.Allocation.Status.Problem = w.last().Problem
 			echo.Attachments[0].Attachment.Meta.Version = i
 			r.Update(echo)

@@ -24,7 +24,7 @@ func wish(a *api.AllocAssignment) api.AllocAssignment {
 		if !alloc.Terminal() {
 			alloc.Status.State = ""
 		}
-		alloc.Running, alloc.Faltered = time.Time{}, time.Time{}
+		alloc.Running, alloc.Passing, alloc.Faltered = time.Time{}, time.Time{}, time.Time{}
 		alloc.Meta, alloc.Status = api.Meta{}, api.AllocStatus{State: alloc.Status.State}
 		w.Allocation = &alloc
 	}

@@ -259,7 +259,7 @@ func (p *pass) lookAt(m *migration, at place, a *api.Allocation) {
 	}
 	began := p.job.Status.Applied
 	if a != nil {
-		ok, when := fit.Healthy(a, api.Update{MinHealthyTime: m.rules.MinHealthyTime}, p.now)
+		ok, when := fit.Healthy(a, api.Update{HealthCheck: m.rules.HealthCheck, MinHealthyTime: m.rules.MinHealthyTime}, p.now)
 		if ok {
 			return
 		}

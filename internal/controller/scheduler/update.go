@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -222,7 +223,7 @@ func (p *pass) wake(at time.Time) {
 func (p *pass) failed(at place, a *api.Allocation, rules api.Update, began time.Time) {
 	reason := fmt.Sprintf("%s did not become healthy in %s", p.slot(at), time.Duration(rules.HealthyDeadline))
 	if a != nil {
-		reason += cmp.Or(why(a), "")
+		reason += cmp.Or(why(a), failing(a))
 	}
 	stable := p.v.Revision(p.job.UID, p.job.Status.Stable)
 	switch {
@@ -232,6 +233,16 @@ func (p *pass) failed(at place, a *api.Allocation, rules api.Update, began time.
 	default:
 		p.plan.Wait(p.slot(at), fmt.Sprintf("revision %d did not become healthy in %s", p.job.Revision, time.Duration(rules.HealthyDeadline)), began, time.Time{})
 	}
+}
+
+// failing is which check of an allocation does not pass, to go behind a sentence.
+func failing(a *api.Allocation) string {
+	for _, c := range a.Status.Checks {
+		if c.Status != api.CheckPassing {
+			return strings.TrimSuffix(fmt.Sprintf(": check %q of service %s is %s: %s", c.Name, c.Service, c.Status, c.Output), ": ")
+		}
+	}
+	return ""
 }
 
 // tried says that an older allocation beside which a canary is to run stays,

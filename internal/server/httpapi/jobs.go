@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/command"
@@ -33,9 +34,30 @@ func (h *Handler) jobInfo(v state.View, job *api.Job) api.JobInfo {
 	return api.JobInfo{
 		Job:         job,
 		State:       jobState(job, collect(v.LiveAllocations(job.UID))),
+		Healthy:     healthyPlaces(v, job),
 		Allocations: collect(v.JobAllocations(job.UID)),
 		Waits:       h.Explain.Job(v, job),
 	}
+}
+
+// healthyPlaces are those of a job's that have an allocation which is healthy as its
+// own revision says. It becomes so as time passes.
+func healthyPlaces(v state.View, job *api.Job) int {
+	type place struct {
+		group string
+		index int
+	}
+	healthy, now := map[place]bool{}, time.Now()
+	for a := range v.LiveAllocations(job.UID) {
+		rev := v.Revision(a.JobUID, a.Revision)
+		if rev == nil || rev.Spec.Type.Ends() || rev.Spec.Group(a.Group) == nil {
+			continue
+		}
+		if ok, _ := fit.Healthy(a, rev.Spec.UpdateOf(rev.Spec.Group(a.Group)), now); ok {
+			healthy[place{a.Group, a.Index}] = true
+		}
+	}
+	return len(healthy)
 }
 
 // jobState sums up a job from the allocations that still count. Until the
@@ -109,9 +131,7 @@ func (h *Handler) applyJob(r *request, apply *command.ApplyJob) (any, error) {
 	if job == nil {
 		return nil, api.Errorf(api.CodeNotFound, "job %s was written, and has been collected since", apply.ID)
 	}
-	info := h.jobInfo(v, job)
-	info.Warnings = jobWarnings(v, job)
-	return info, nil
+	return h.jobInfo(v, job), nil
 }
 
 // checkJob finds every problem of a spec that can be found before it is applied.

@@ -33,12 +33,21 @@ func services() listing[api.ServiceInfo] {
 
 func (h *Handler) getService(r *request) (any, error) {
 	name, ns := r.PathValue("name"), api.NamespaceID(cmp.Or(r.query.Get("namespace"), string(api.DefaultNamespace)))
+	all, err := r.flag("all")
+	if err != nil {
+		return nil, err
+	}
 	return h.block(r, func(v state.View) (any, uint64, error) {
 		at := max(v.JobsIndex(), v.AllocationsIndex(), v.NodesIndex())
 		q := v.Quiet()
 		info, found := service(q, ns, name)
 		if !found {
 			return nil, 0, noSuch("service", name, ns)
+		}
+		if !all {
+			offered := len(info.Instances)
+			info.Instances = slices.DeleteFunc(info.Instances, func(i api.ServiceInstance) bool { return !i.Healthy })
+			info.Unhealthy = offered - len(info.Instances)
 		}
 		return info, at, nil
 	})
@@ -75,9 +84,26 @@ func instance(v state.View, a *api.Allocation, name string) *api.ServiceInstance
 		return nil
 	}
 	s := group.Services[i]
-	return &api.ServiceInstance{
+	is := &api.ServiceInstance{
 		Namespace: a.Namespace, Service: name, JobID: a.JobID, AllocID: a.ID, NodeID: a.NodeID,
-		Address: node.Status.Profile.Address, Port: a.Port(s.Port), Tags: s.Tags,
-		Healthy: a.Runs() && node.Status.State == api.NodeReady,
+		Address: node.Status.Profile.Address, Port: a.Port(s.Port), Tags: s.Tags, Status: api.CheckPassing,
 	}
+	if !a.Runs() {
+		is.Status = api.CheckPending
+	}
+	for i := range s.Checks {
+		c := api.CheckStatus{Service: name, Name: s.Checks[i].Name, Status: api.CheckPending}
+		if known := a.Status.Check(name, c.Name); known != nil {
+			c = *known
+		}
+		is.Checks = append(is.Checks, c)
+		if c.Status == api.CheckCritical || c.Status == api.CheckPending && is.Status == api.CheckPassing {
+			is.Status = c.Status
+		}
+	}
+	if node.Status.State != api.NodeReady {
+		is.Status = api.CheckCritical
+	}
+	is.Healthy = is.Status == api.CheckPassing
+	return is
 }

@@ -24,6 +24,11 @@ allocation {"id":"a4","job_id":"pg","revision":2,"group":"main","index":3,"node_
 allocation {"id":"a5","job_id":"pg","revision":1,"group":"main","index":4,"node_id":"n1","desired":"stop","ports":[{"name":"old","number":20004}],"status":{"state":"running"}}
 allocation {"id":"a6","job_id":"pg","revision":2,"group":"main","index":5,"node_id":"n1","ports":[{"name":"db","number":20005}],"status":{"state":"failed"}}
 job {"namespace":"other","id":"pg","uid":"uid-other","spec":{"groups":[{"name":"main","ports":[{"name":"db"}],"services":[{"name":"postgres","port":"db"}]}]}}
+job {"id":"web","spec":{"groups":[{"count":3,"services":[{"name":"checked","port":"80","checks":[{"name":"tcp"},{"name":"http"}]}]}]}}
+revision {"job_uid":"uid-web","revision":1,"spec":{"groups":[{"count":3,"services":[{"name":"checked","port":"80","checks":[{"name":"tcp"},{"name":"http"}]}]}]}}
+allocation {"id":"a7","job_id":"web","index":0,"node_id":"n1","status":{"state":"running","checks":[{"service":"checked","name":"tcp","status":"passing"},{"service":"checked","name":"http","status":"passing"}]}}
+allocation {"id":"a8","job_id":"web","index":1,"node_id":"n1","status":{"state":"running","checks":[{"service":"checked","name":"tcp","status":"passing"}]}}
+allocation {"id":"a9","job_id":"web","index":2,"node_id":"n1","status":{"state":"running","checks":[{"service":"checked","name":"tcp","status":"critical","output":"refused"},{"service":"checked","name":"http","status":"pending"}]}}
 job {"id":"stopped","desired":"absent","spec":{"groups":[{"name":"main","ports":[{"name":"db"}],"services":[{"name":"gone","port":"db"}]}]}}
 `
 
@@ -41,13 +46,19 @@ func TestServiceIsFoundWhereItsAllocationsAre(t *testing.T) {
 	f := newFake(t, withServices, nil)
 	for query, want := range map[string]string{
 		"postgres": `a1 10.0.0.1:20001 [v2] true
+a2 10.0.0.1:20002 [v1] true`,
+		"postgres?all=true": `a1 10.0.0.1:20001 [v2] true
 a2 10.0.0.1:20002 [v1] true
 a3 10.0.0.2:20001 [v2] false
 a4 10.0.0.1:20003 [v2] false`,
-		"admin": `a1 10.0.0.1:20001 [] true
+		"admin?all=true": `a1 10.0.0.1:20001 [] true
 a3 10.0.0.2:20001 [] false
 a4 10.0.0.1:20003 [] false`,
 		"postgres?namespace=other": "",
+		"checked":                  "a7 10.0.0.1:80 [] true",
+		"checked?all=true": `a7 10.0.0.1:80 [] true
+a8 10.0.0.1:80 [] false
+a9 10.0.0.1:80 [] false`,
 	} {
 		answer := f.get(http.MethodGet, "/v1/service/"+query)
 		var s api.ServiceInfo
@@ -69,8 +80,8 @@ func TestServicesAreListedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, withServices, nil)
 	for query, want := range map[string]string{
-		"":                              "default/admin default/postgres other/postgres",
-		"?namespace=*":                  "default/admin default/postgres other/postgres",
+		"":                              "default/admin default/checked default/postgres other/postgres",
+		"?namespace=*":                  "default/admin default/checked default/postgres other/postgres",
 		"?namespace=*&prefix=post":      "default/postgres other/postgres",
 		"?namespace=other":              "other/postgres",
 		"?namespace=*&filter=name==pos": "",

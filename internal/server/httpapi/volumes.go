@@ -63,9 +63,7 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	if vol == nil {
 		return nil, api.Errorf(api.CodeNotFound, "volume %s was written, and has been deleted since", id)
 	}
-	info := h.volumeInfo(v, vol)
-	info.Warnings = volumeWarnings(v, vol)
-	return info, nil
+	return h.volumeInfo(v, vol), nil
 }
 
 func (h *Handler) deleteVolume(r *request) (any, error) {

@@ -262,13 +262,7 @@ func (d *Driver) problem(err error) error {
 // unreachable reports whether an error comes from between here and the engine.
 func unreachable(err error) bool {
 	return client.IsErrConnectionFailed(err) || errors.Is(err, context.DeadlineExceeded) ||
-		errdefs.IsUnavailable(err) || isTransport(err) || alone(err)
-}
-
-// alone reports whether the engine lacks containerd, which it starts again when it
-// has ended. The engine passes on the error as words.
-func alone(err error) bool {
-	return strings.HasSuffix(plain(err), ": unavailable") || strings.Contains(err.Error(), "/containerd.sock")
+		errdefs.IsUnavailable(err) || isTransport(err)
 }
 
 // outdated reports whether the engine was replaced by one that does not speak the

@@ -1,0 +1,4 @@
+package probe
+
+// Ask makes one probe.
+var Ask = ask
