@@ -202,7 +202,7 @@ func (p *process) calls() dispatcher.Limits {
 	for i := range p.cfg.Server.Plugins {
 		c := &p.cfg.Server.Plugins[i]
 		limits[api.PluginID(c.ID)] = dispatcher.Calls{
-			Max: c.MaxCalls, MaxPerNode: c.MaxCallsPerNode, Timeout: c.Timeout(), Slow: c.Slow(), MaxSlow: c.MaxSlowCalls,
+			Max: c.MaxCalls, MaxPerNode: c.MaxCallsPerNode, MaxPerTarget: c.MaxCallsPerTarget, Timeout: c.Timeout(), Slow: c.Slow(), MaxSlow: c.MaxSlowCalls,
 		}
 	}
 	return limits

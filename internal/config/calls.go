@@ -15,6 +15,9 @@ type PluginCalls struct {
 	// many of them from one node.
 	MaxCalls        int `hcl:"max_calls,optional"`
 	MaxCallsPerNode int `hcl:"max_calls_per_node,optional"`
+	// MaxCallsPerTarget is how many calls attach volumes to one node and detach
+	// them from it at once, whichever nodes make them.
+	MaxCallsPerTarget int `hcl:"max_calls_per_target,optional"`
 	// CallTimeout is how long a call may take, such as "2m".
 	CallTimeout string `hcl:"call_timeout,optional"`
 	// SlowAfter is how long a call keeps its place from others, such as "15s",
@@ -51,6 +54,7 @@ func (s *Server) validateCalls(p *api.Problems) {
 		seen[c.ID] = true
 		atLeastOne(p, path+".max_calls", c.MaxCalls)
 		atLeastOne(p, path+".max_calls_per_node", c.MaxCallsPerNode)
+		atLeastOne(p, path+".max_calls_per_target", c.MaxCallsPerTarget)
 		if n := c.MaxSlowCalls; n != nil && *n < 0 {
 			p.Addf(path+".max_slow_calls", "give how many slow calls there may be besides, or 0", "is %d", *n)
 		}

@@ -190,14 +190,15 @@ func TestMistakes(t *testing.T) {
 		"BlockTwice":        {"http {\n}\nhttp {\n}\n", []string{`a.hcl:3:1: http is there twice, first at line 1; make them one`}},
 		"PluginOfThreePrograms": {on + "plugin \"p\" {\n  socket = \"/p\"\n  type = \"node\"\n}\nplugin \"p\" {\n  socket = \"/q\"\n  type = \"controller\"\n}\nplugin \"p\" {\n  socket = \"/r\"\n  type = \"node\"\n}\n",
 			[]string{`a.hcl:14:1: plugin["p"] is there twice, first at DIR/a.hcl:10; rename one, or remove it; a driver of two programs has one of the type node and one of the type controller`}},
-		"CallsOfAPlugin": {"server {\n  enabled = true\n  plugin \"p\" {\n    max_calls = -1\n    max_calls_per_node = -2\n    max_slow_calls = -3\n    call_timeout = \"soon\"\n    slow_after = \"1ms\"\n  }\n  plugin \"q\" {\n    call_timeout = \"5s\"\n    slow_after = \"10s\"\n  }\n  plugin \"q\" {\n  }\n}\n", []string{
+		"CallsOfAPlugin": {"server {\n  enabled = true\n  plugin \"p\" {\n    max_calls = -1\n    max_calls_per_node = -2\n    max_slow_calls = -3\n    call_timeout = \"soon\"\n    slow_after = \"1ms\"\n    max_calls_per_target = -4\n  }\n  plugin \"q\" {\n    call_timeout = \"5s\"\n    slow_after = \"10s\"\n  }\n  plugin \"q\" {\n  }\n}\n", []string{
 			`a.hcl:4:5: server.plugin["p"].max_calls is -1; give how many calls there may be at once, from 1`,
 			`a.hcl:5:5: server.plugin["p"].max_calls_per_node is -2; give how many calls there may be at once, from 1`,
+			`a.hcl:9:5: server.plugin["p"].max_calls_per_target is -4; give how many calls there may be at once, from 1`,
 			`a.hcl:6:5: server.plugin["p"].max_slow_calls is -3; give how many slow calls there may be besides, or 0`,
 			`a.hcl:7:5: server.plugin["p"].call_timeout is "soon"; give a time of at least "1s", such as "30s" or "2m"`,
 			`a.hcl:8:5: server.plugin["p"].slow_after is "1ms"; give a time of at least "1s", such as "30s" or "2m"`,
-			`a.hcl:12:5: server.plugin["q"].slow_after is longer than call_timeout (5s); make it shorter`,
-			`a.hcl:14:3: server.plugin["q"] is there twice; remove one`,
+			`a.hcl:13:5: server.plugin["q"].slow_after is longer than call_timeout (5s); make it shorter`,
+			`a.hcl:15:3: server.plugin["q"] is there twice; remove one`,
 		}},
 		"PluginTwice":       {on + "plugin \"p\" {\n  socket = \"/p\"\n}\nplugin \"p\" {\n  socket = \"/p\"\n}\n", []string{`a.hcl:9:1: plugin["p"] is there twice, first at DIR/a.hcl:6; rename one, or remove it; a driver of two programs has one of the type node and one of the type controller`}},
 		"PluginUnnamed":     {on + "plugin {\n}\n", []string{`a.hcl:6:1: plugin has no name; write plugin "name" { ... }`}},
@@ -306,7 +307,7 @@ func TestThePageIsTrue(t *testing.T) {
 		DataDir: config.DefaultDataDir, Name: "db-1", LogLevel: "info", LogFormat: "text",
 		HTTP: &config.HTTP{Address: config.DefaultHTTPAddress},
 		Server: &config.Server{Enabled: true, BootstrapExpect: 1, RaftAddress: config.DefaultRaftAddress, SweepInterval: "5m", Plugins: []config.PluginCalls{{
-			ID: "ebs", MaxCalls: 4096, MaxCallsPerNode: 256, CallTimeout: "2m", SlowAfter: "15s", MaxSlowCalls: new(2048),
+			ID: "ebs", MaxCalls: 4096, MaxCallsPerNode: 256, MaxCallsPerTarget: 32, CallTimeout: "2m", SlowAfter: "15s", MaxSlowCalls: new(2048),
 		}}, Keep: &config.Keep{Operations: "24h", Attachments: "24h", Allocations: "24h", Jobs: "24h", Snapshots: "24h", Nodes: "168h"}},
 		Client:    &config.Client{Enabled: true, Servers: []string{"http://10.0.0.1:7400"}, Class: "nvme", Meta: map[string]string{"rack": "r1"}, Address: "10.0.0.5", CPU: 8000, Memory: 16384},
 		Telemetry: &config.Telemetry{MetricsAddress: "127.0.0.1:7403", Traces: &config.Traces{Endpoint: "http://127.0.0.1:4318/v1/traces"}},

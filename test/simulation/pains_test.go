@@ -245,6 +245,47 @@ func TestPain9PluginThatTakesOneCallGetsOneCall(t *testing.T) {
 	})
 }
 
+// The same order for a provider that attaches to each of its machines one volume
+// after the other: each machine gets one call at a time, and all get theirs at
+// once, from one controller instance.
+func TestPain9MachineThatTakesOneAttachAtATimeGetsOne(t *testing.T) {
+	t.Parallel()
+	const machines, each = 2, 3
+	pain(t, cluster.Config{Agents: machines, Split: true, Provider: provider, Calls: dispatcher.Calls{MaxPerTarget: 1}}, func(t *testing.T, p *patient) {
+		p.Nodes[0].StartController()
+		var slow []*csitest.Fault
+		for i, n := range p.Nodes {
+			slow = append(slow, p.Backend.Script(csitest.Rule{Method: "ControllerPublishVolume", Node: n.Name, Do: csitest.Delay(2 * time.Second)}))
+			var vols []api.VolumeID
+			for j := range each {
+				vols = append(vols, api.VolumeID(fmt.Sprintf("v%d-%d", i, j)))
+				p.make(vols[j])
+			}
+			job := cluster.JobSpec(1, vols...)
+			job.Constraints = []api.Constraint{{Attribute: "${node.unique.id}", Value: string(n.ID())}}
+			p.apply(api.JobID(n.ID()), job)
+		}
+		most, together := make([]int, machines), 0
+		for range 200 {
+			p.pass(100 * time.Millisecond)
+			now := 0
+			for i, f := range slow {
+				most[i] = max(most[i], f.Waiting())
+				now += f.Waiting()
+			}
+			together = max(together, now)
+		}
+		for i, f := range slow {
+			if most[i] != 1 || f.Fired() != each {
+				t.Errorf("of %d calls for machine %d, %d were under way at once", f.Fired(), i, most[i])
+			}
+		}
+		if together != machines {
+			t.Errorf("%d calls were under way at once for %d machines", together, machines)
+		}
+	})
+}
+
 // A server that is locked while the provider works on it: the detach is
 // repeated, with no operator, and nobody has the volume before.
 func TestPain10LockedServerIsWaitedFor(t *testing.T) {

@@ -54,7 +54,8 @@ const maxAssigned = 256
 // Reconcile implements controller.Controller. It reads the calls that are under
 // way, and of the queue only as much as there are slots: operations that wait
 // for one are passed over only where the nodes or the volume that they need
-// are at their limits, and others are not.
+// are at their limits, and others are not. A node to which as many volumes are
+// being attached as may be is passed over for the price of the look.
 func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (controller.Plan, error) {
 	var p controller.Plan
 	s := c.survey(v, now, api.PluginID(k))
@@ -64,6 +65,9 @@ func (c Controller) Reconcile(v state.View, now time.Time, k controller.Key) (co
 	}
 	why := ""
 	for op := range v.Queue(s.plugin.ID, now) {
+		if why != "" && s.targetFull(op) {
+			continue
+		}
 		node, reason := s.place(op)
 		if why == "" {
 			why = "operation " + string(op.ID) + " " + reason

@@ -48,6 +48,11 @@ func running(since string) string {
 	return fmt.Sprintf(`"state":"assigned","attempt":1,"executor":"n1","assigned":%q,"deadline":"now+2m"`, since)
 }
 
+// to is the line of an operation on a volume and a node.
+func to(kind, vol, node, status string) string {
+	return fmt.Sprintf(`operation {"kind":%q,"volume_id":%q,"node_id":%q,"status":{%s}}`+"\n", kind, vol, node, status)
+}
+
 // on is the lines of a volume that only one node reaches.
 func on(node, vol string) string {
 	return fmt.Sprintf(`volume {"id":%q,"status":{"state":"ready","accessible_topology":[{"node":%q}]}}`+"\n", vol, node)
@@ -118,6 +123,29 @@ func TestSlots(t *testing.T) {
 		"NodesShareWhatAnyCanDo": {
 			dispatcher.Calls{Max: 9, MaxPerNode: 1}, node("n1") + node("n2") + call("create", "a", "") + call("create", "b", "") + call("create", "c", ""),
 			[]string{"a n2", "b n1"}, "", "",
+		},
+		"AMachineGetsOneVolumeAfterTheOther": {
+			dispatcher.Calls{MaxPerTarget: 1}, node("n9") + to("publish", "a", "n1", "") + to("publish", "b", "n1", "") + to("publish", "c", "n2", "") +
+				to("unpublish", "d", "n2", "") + call("create", "e", ""),
+			[]string{"e n9", "a n9", "c n9"}, "", "",
+		},
+		"AMachineThatHasItsCallsIsWaitedFor": {
+			dispatcher.Calls{MaxPerTarget: 1}, node("n9") + to("unpublish", "a", "n1", running("now-1s")) + to("publish", "b", "n1", ""),
+			nil, "now+14s", "operation publish/default/b/n1@1 waits for its turn: plugin disk gets one call at once to attach to node n1 or detach from it (max_calls_per_target = 1); " +
+				"operation unpublish/default/a/n1@1 on node n1",
+		},
+		"OneAtATimeAtAMachineStaysSoHoweverSlow": {
+			dispatcher.Calls{MaxPerTarget: 1, MaxSlow: new(9)}, node("n9") + to("publish", "a", "n1", running("now-1m")) + to("publish", "b", "n1", "") + to("publish", "c", "n2", ""),
+			[]string{"c n9"}, "", "",
+		},
+		"ASlowCallToAMachineGivesItsSlotBack": {
+			dispatcher.Calls{MaxPerTarget: 2}, node("n9") + to("publish", "a", "n1", running("now-1m")) + to("publish", "b", "n1", running("now-1s")) +
+				to("publish", "c", "n1", "") + to("publish", "d", "n1", ""),
+			[]string{"c n9"}, "", "",
+		},
+		"CallsForNoMachineAreNotBoundedByIt": {
+			dispatcher.Calls{MaxPerTarget: 1}, node("n1") + `operation {"kind":"node-expand","volume_id":"a","node_id":"n1"}` + "\n" + to("publish", "b", "n1", "") + call("create", "c", ""),
+			[]string{"c n1", "a n1", "b n1"}, "", "",
 		},
 		"OneVolumeTakesAtMostHalf": {
 			dispatcher.Calls{Max: 4}, node("n9") + `operation {"kind":"publish","volume_id":"a","node_id":"n1"}

@@ -12,6 +12,9 @@ type Calls struct {
 	// them from the agent of one node. Of the calls to volumes at most half are
 	// for one volume.
 	Max, MaxPerNode int
+	// MaxPerTarget is how many calls attach volumes to one node and detach them
+	// from it at once, whichever agents make them.
+	MaxPerTarget int
 	// Timeout is how long a call may take. The agent ends it then.
 	Timeout time.Duration
 	// Slow is how long a call keeps its slot: from then on another may be made
@@ -24,10 +27,11 @@ type Calls struct {
 
 // Defaults.
 const (
-	DefaultMax        = 4096
-	DefaultMaxPerNode = 256
-	DefaultTimeout    = 2 * time.Minute
-	DefaultSlow       = 15 * time.Second
+	DefaultMax          = 4096
+	DefaultMaxPerNode   = 256
+	DefaultMaxPerTarget = 32
+	DefaultTimeout      = 2 * time.Minute
+	DefaultSlow         = 15 * time.Second
 )
 
 // Limits are those of all plugins; one that is not named has the defaults.
@@ -44,6 +48,7 @@ func (l Limits) of(plugin api.PluginID) bounds {
 	}
 	b := bounds{max: or(c.Max, DefaultMax), timeout: c.Timeout, slow: c.Slow}
 	b.node = min(or(c.MaxPerNode, DefaultMaxPerNode), b.max)
+	b.target = min(or(c.MaxPerTarget, DefaultMaxPerTarget), b.max)
 	b.volume = max(1, b.max/2)
 	if b.timeout <= 0 {
 		b.timeout = DefaultTimeout
@@ -53,23 +58,35 @@ func (l Limits) of(plugin api.PluginID) bounds {
 	}
 	b.overdue = b.max / 2
 	b.nodeOverdue = b.node / 2
+	b.targetOverdue = b.target / 2
 	if c.MaxSlow != nil {
 		b.overdue, b.nodeOverdue = *c.MaxSlow, min(*c.MaxSlow, b.node)
+		b.targetOverdue = min(*c.MaxSlow, b.targetOverdue) // one at a time stays one at a time
 	}
 	return b
 }
 
 // bounds are limits with nothing left open.
 type bounds struct {
-	max, node, volume    int
-	overdue, nodeOverdue int
-	timeout, slow        time.Duration
+	max, node, target, volume           int
+	overdue, nodeOverdue, targetOverdue int
+	timeout, slow                       time.Duration
 }
 
 // count is the calls that are under way somewhere.
 type count struct {
 	running int // and have their slots
 	slow    int // and have given them back, as far as that goes
+}
+
+// and is one call more.
+func (c count) and(slow bool) count {
+	if slow {
+		c.slow++
+	} else {
+		c.running++
+	}
+	return c
 }
 
 // taken is how many slots they have.

@@ -22,6 +22,7 @@ type survey struct {
 	calls   []*api.Operation // under way, by id
 	total   count
 	nodes   map[api.NodeID]count
+	targets map[api.NodeID]count // nodes that volumes are attached to and detached from
 	volumes map[volume]int
 	taken   map[volume]*api.Operation // the last that is assigned in this pass
 	ready   map[api.NodeID]bool       // nodes that instances run on, and whether they are ready
@@ -39,7 +40,7 @@ func (c Controller) survey(v state.View, now time.Time, plugin api.PluginID) *su
 	instances := slices.Collect(v.Instances(plugin))
 	s := &survey{
 		v: v, now: now, bounds: c.limits.of(plugin), plugin: fit.NewPlugin(plugin, instances),
-		nodes: map[api.NodeID]count{}, volumes: map[volume]int{}, taken: map[volume]*api.Operation{}, ready: map[api.NodeID]bool{}, leaving: map[api.NodeID]bool{},
+		nodes: map[api.NodeID]count{}, targets: map[api.NodeID]count{}, volumes: map[volume]int{}, taken: map[volume]*api.Operation{}, ready: map[api.NodeID]bool{}, leaving: map[api.NodeID]bool{},
 	}
 	for _, i := range instances {
 		if _, seen := s.ready[i.NodeID]; seen {
@@ -62,16 +63,23 @@ func (s *survey) slowFrom(op *api.Operation) time.Time { return op.Status.Assign
 func (s *survey) slow(op *api.Operation) bool { return !s.slowFrom(op).After(s.now) }
 
 func (s *survey) note(op *api.Operation, node api.NodeID, slow bool) {
-	n := s.nodes[node]
-	if slow {
-		s.total.slow++
-		n.slow++
-	} else {
-		s.total.running++
-		n.running++
+	s.total = s.total.and(slow)
+	s.nodes[node] = s.nodes[node].and(slow)
+	if target := target(op); target != "" {
+		s.targets[target] = s.targets[target].and(slow)
+	}
+	if !slow {
 		s.volumes[volumeOf(op)]++
 	}
-	s.nodes[node] = n
+}
+
+// target is the node that an operation's call attaches a volume to or detaches
+// one from, if it does.
+func target(op *api.Operation) api.NodeID {
+	if op.Kind == api.OperationPublish || op.Kind == api.OperationUnpublish {
+		return op.NodeID
+	}
+	return ""
 }
 
 // take notes a call that is assigned now.
@@ -108,6 +116,13 @@ func (s *survey) nodeFull(id api.NodeID) bool {
 	return s.nodes[id].taken(s.bounds.nodeOverdue) >= s.bounds.node
 }
 
+// targetFull reports whether as many volumes as may be are being attached to the
+// operation's node, and detached from it.
+func (s *survey) targetFull(op *api.Operation) bool {
+	node := target(op)
+	return node != "" && s.targets[node].taken(s.bounds.targetOverdue) >= s.bounds.target
+}
+
 // anyNode reports whether an agent can make another call.
 func (s *survey) anyNode() bool {
 	for id, ready := range s.ready {
@@ -131,6 +146,9 @@ func (s *survey) place(op *api.Operation) (api.NodeID, string) {
 	if s.volumes[volumeOf(op)] >= s.bounds.volume && s.bounds.max > 1 {
 		return "", fmt.Sprintf("waits for its turn: volume %s has %s under way, half of those that plugin %s gets at once (max_calls = %d)",
 			op.VolumeID, calls(s.volumes[volumeOf(op)]), op.PluginID, s.bounds.max)
+	}
+	if s.targetFull(op) {
+		return "", s.targetReason(op.NodeID)
 	}
 	free := slices.DeleteFunc(slices.Clone(nodes), s.nodeFull)
 	if len(free) == 0 {
@@ -258,6 +276,11 @@ func (s *survey) nodeReason(nodes []api.NodeID) string {
 	}
 	return fmt.Sprintf("waits for its turn: %s %s to plugin %s at once (max_calls_per_node = %d)%s", who, calls(s.bounds.node), s.plugin.ID, s.bounds.node,
 		holder(s.longest(func(op *api.Operation) bool { return slices.Contains(nodes, op.Status.Executor) })))
+}
+
+func (s *survey) targetReason(node api.NodeID) string {
+	return fmt.Sprintf("waits for its turn: plugin %s gets %s at once to attach to node %s or detach from it (max_calls_per_target = %d)%s",
+		s.plugin.ID, calls(s.bounds.target), node, s.bounds.target, holder(s.longest(func(op *api.Operation) bool { return target(op) == node })))
 }
 
 func calls(n int) string {
