@@ -138,11 +138,13 @@ func (s *AllocStatus) Passes(g *TaskGroup) bool {
 }
 
 // TaskEvent is what a driver says of the start of a task: an image that is
-// pulled, a right that is not to be had.
+// pulled, a right that is not to be had. It may also be the node's word about the
+// health of a plugin that serves the allocation's volumes.
 type TaskEvent struct {
-	Time    time.Time `json:"time"`
-	Task    string    `json:"task"`
-	Message string    `json:"message"`
+	Time time.Time `json:"time"`
+	// Task is empty where the whole allocation is meant.
+	Task    string `json:"task"`
+	Message string `json:"message"`
 }
 
 // MaxTaskEvents bounds the events that are kept of an allocation.

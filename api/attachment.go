@@ -100,6 +100,10 @@ type Problem struct {
 	Next    time.Time `json:"next,omitzero"`
 }
 
+// StepPlugin is the step of a problem that is a plugin's health: what an allocation
+// has may work all the same.
+const StepPlugin = "plugin"
+
 // Holds reports whether the attachment still counts against its volume.
 func (a *Attachment) Holds() bool { return a.Status.State != Freed }
 

@@ -220,7 +220,7 @@ func (a *Agent) wire() (err error) {
 		node := runner.Node{Memory: a.db, Facts: a.facts, Down: a.allocations.isDown}
 		a.allocations.make = func(record localdb.Allocation) runner.Runner { return cfg.Runners(node, record) }
 	}
-	a.manager.Healthy(a.allocations.served)
+	a.manager.Turned(a.allocations.served)
 	a.facts.Gone(a.manager.Heard)
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
 		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,

@@ -423,7 +423,8 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 }
 
 // served has the allocations with volumes of a plugin try again at once what
-// failed: an instance of it has become healthy.
+// failed: an instance of it has become healthy. Or none is any more, and they are
+// to say so.
 func (s *allocations) served(id api.PluginID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

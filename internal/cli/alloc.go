@@ -84,7 +84,7 @@ func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
 		a.section("Events")
 		var rows [][]string
 		for _, e := range al.Status.Events {
-			rows = append(rows, []string{e.Time.UTC().Format(time.DateTime), e.Task, e.Message})
+			rows = append(rows, []string{e.Time.UTC().Format(time.DateTime), orDash(e.Task), e.Message})
 		}
 		a.table("TIME TASK MESSAGE~", rows)
 	}

@@ -96,6 +96,12 @@ func onNode(v state.View, a *api.Attachment) []api.Wait {
 	if step == "" {
 		return nil
 	}
+	if p := a.Status.Problem; p != nil && p.Step == api.StepPlugin && a.Status.State == api.NodePublished {
+		return []api.Wait{{
+			Subject: "attachment " + a.AllocID.Short() + "/" + a.Name,
+			Reason:  "on node " + string(a.NodeID) + " it is mounted, and can be neither unmounted nor grown now: " + p.Message, Since: p.Since,
+		}}
+	}
 	w := api.Wait{
 		Subject: "attachment " + a.AllocID.Short() + "/" + a.Name,
 		Reason:  "node " + string(a.NodeID) + " is to " + step + " it",

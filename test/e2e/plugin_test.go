@@ -249,6 +249,47 @@ func TestPluginJob_AgentRestarts(t *testing.T) {
 	b.Run("job", "stop", "disk")
 }
 
+// TestPluginJob_ConsumersAreTold takes a plugin from a volume that is in use: who
+// uses it goes on, and is told that it is gone, and that it is back.
+func TestPluginJob_ConsumersAreTold(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	plugin := asJob{"raw_exec", "disk", "monolith"}.local(b)
+	b.Apply(plugin)
+	b.Apply(diskVolume)
+	b.Apply(jobFile)
+	writer := runningTask(t, b, "db", "writer")
+	const ill = "plugin disk is not healthy on this node: "
+	consumer := func() (a api.AllocStatus) {
+		var info api.JobInfo
+		b.JSON(&info, "job", "status", "db")
+		for i := range info.Allocations {
+			a = info.Allocations[i].Status
+		}
+		return a
+	}
+	b.Run("job", "stop", "disk")
+	b.Eventually("the consumer has been told that its plugin is gone", limit, func() error {
+		is := consumer()
+		if n := len(is.Events); is.Problem == nil || !strings.HasPrefix(is.Problem.Message, ill) || n == 0 || !strings.HasPrefix(is.Events[n-1].Message, ill) {
+			return fmt.Errorf("the consumer: %+v, problem %+v", is, is.Problem)
+		}
+		if said := b.Run("volume", "explain", "pg"); !strings.Contains(said, ill) {
+			return fmt.Errorf("the volume is explained as %s", said)
+		}
+		return nil
+	})
+	b.Apply(plugin)
+	b.Eventually("the consumer has been told that its plugin is back", limit, func() error {
+		is := consumer()
+		if n := len(is.Events); is.Problem != nil || n < 2 || is.Events[n-1].Message != "plugin disk is healthy again" {
+			return fmt.Errorf("the consumer: %+v, problem %+v", is, is.Problem)
+		}
+		return nil
+	})
+	endUnharmed(t, b, writer, "disk")
+}
+
 // TestPluginJob_StoppedTooSoon stops the plugin's job while a volume is in use.
 // Who unpublishes waits for it, says so, and goes on when the job is back; and
 // volumes of another plugin do not wait with it.

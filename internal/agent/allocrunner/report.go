@@ -53,15 +53,15 @@ func (r *Runner) solved() {
 // one unless a hook says otherwise. What one says that failed in part, err, is
 // its problem.
 func (r *Runner) setRunning(hook string, err error, next time.Time) {
-	starting, awaited := r.step.Starting(), r.step.Awaited()
+	starting, awaited, ill := r.step.Starting(), r.step.Awaited(), r.step.Ill()
 	r.mu.Lock()
 	switch {
 	case err != nil:
 		r.problem = r.problemOf(hook, err, next)
 	case awaited != "":
-		r.problem = r.problemOf("plugin", errors.New(awaited), time.Time{})
+		r.problem = r.problemOf(api.StepPlugin, errors.New(awaited), time.Time{})
 	default:
-		r.problem = nil
+		r.problem = ill
 	}
 	running := starting || r.record.Status.State == api.AllocRunning
 	r.mu.Unlock()

@@ -642,3 +642,27 @@ func TestDirectoryThatStaysKeepsTheRecord(t *testing.T) {
 
 // slow is what a hook takes whose call is in the way.
 func slow() { time.Sleep(2 * time.Second) }
+
+// An allocation whose volumes' plugin is not healthy runs, and says so.
+func TestIllPluginIsTheProblemOfWhatRuns(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		ill := &api.Problem{Step: api.StepPlugin, Message: "plugin disk is not healthy on this node: it hangs", Since: time.Now().UTC()}
+		var is atomic.Pointer[api.Problem]
+		w.onUp = func(s *allocrunner.Step) { s.SetIll("disk", is.Load()) }
+		r := w.fresh()
+		stop := w.start(r)
+		for _, want := range []*api.Problem{ill, nil} {
+			is.Store(want)
+			r.Retry()
+			after(time.Second)
+			if diff := cmp.Diff(want, w.last().Problem); diff != "" || w.last().State != api.AllocRunning {
+				t.Errorf("it is %s, its problem (-want +got):\n%s", w.last().State, diff)
+			}
+		}
+		if events := w.last().Events; len(events) != 2 || events[1].Message != "plugin disk is healthy again" {
+			t.Errorf("events: %+v", events)
+		}
+		must(t, stop)
+	})
+}

@@ -44,7 +44,7 @@ func newInstance(managed context.Context, p *dynamicplugins.Plugin, m *Manager) 
 	base := csi.New(p.Dial, csi.Config{Called: m.measure(p.ID)}, m.log.With("plugin", p.ID))
 	return &instance{
 		ctx: ctx, stop: stop, managed: managed, plugin: p, manager: m, base: base, speak: base,
-		last: api.InstanceStatus{Type: p.Type, Reason: "it has not answered yet"},
+		last: api.InstanceStatus{Type: p.Type, Reason: unanswered},
 	}
 }
 
@@ -107,11 +107,9 @@ func (i *instance) note(s api.InstanceStatus) {
 	if health {
 		i.manager.log.Info("plugin health changed", "plugin", i.plugin.ID, "type", i.plugin.Type, "healthy", s.Healthy, "reason", s.Reason)
 	}
-	if changed {
-		i.manager.fingerprinted(i, s)
-	}
-	if health && s.Healthy && i.manager.healthy != nil {
-		i.manager.healthy(i.plugin.ID)
+	turned := changed && i.manager.fingerprinted(i, s)
+	if (turned || health && s.Healthy) && i.manager.turned != nil {
+		i.manager.turned(i.plugin.ID)
 	}
 }
 
@@ -152,6 +150,9 @@ func (i *instance) fingerprint() api.InstanceStatus {
 }
 
 func (i *instance) ask(ctx context.Context, s *api.InstanceStatus) error {
+	if i.plugin.Withdrawn != "" {
+		return errors.New(i.plugin.Withdrawn)
+	}
 	ready, err := i.base.Probe(ctx)
 	if err != nil {
 		return err

@@ -34,15 +34,16 @@ type Manager struct {
 	facts    Facts
 	log      *slog.Logger
 	calls    *telemetry.Durations
-	// healthy is told of every plugin of which an instance has become healthy;
-	// nil for nobody.
-	healthy func(api.PluginID)
+	// turned is told of every plugin of which an instance has become healthy, and
+	// of every one that does not serve the node any more; nil for nobody.
+	turned func(api.PluginID)
 
 	mu        sync.Mutex // guards below
 	told      map[dynamicplugins.Key]api.InstanceStatus
 	instances map[dynamicplugins.Key]*instance
-	draining  map[dynamicplugins.Key]int // ended instances that still have calls
-	changed   chan struct{}              // closed and replaced when an instance comes, goes, or changes its health
+	calling   map[dynamicplugins.Key]int // instances that may have calls, also those that have ended
+	ill       map[api.PluginID]api.Problem
+	changed   chan struct{} // closed and replaced when an instance comes, goes, or changes its health
 }
 
 // NewManager returns a manager. It starts nothing.
@@ -50,13 +51,15 @@ func NewManager(registry *dynamicplugins.Registry, memory Memory, facts Facts, l
 	return &Manager{
 		registry: registry, memory: memory, facts: facts, log: log,
 		told:      map[dynamicplugins.Key]api.InstanceStatus{},
-		instances: map[dynamicplugins.Key]*instance{}, draining: map[dynamicplugins.Key]int{}, changed: make(chan struct{}),
+		instances: map[dynamicplugins.Key]*instance{}, calling: map[dynamicplugins.Key]int{}, changed: make(chan struct{}),
+		ill: map[api.PluginID]api.Problem{},
 	}
 }
 
-// Healthy makes the manager tell of every plugin of which an instance has become
-// healthy. It is called before Run.
-func (m *Manager) Healthy(tell func(api.PluginID)) { m.healthy = tell }
+// Turned makes the manager tell of every plugin of which an instance has become
+// healthy, and of every one that does not serve the node any more. It is called
+// before Run.
+func (m *Manager) Turned(tell func(api.PluginID)) { m.turned = tell }
 
 // Measure makes the manager measure the calls of drivers, from its next instance
 // on.
@@ -187,6 +190,9 @@ func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplu
 		i.believe(last)
 	}
 	m.instances[key] = i
+	if p.Withdrawn == "" {
+		m.calling[key]++
+	}
 	m.tell()
 	return i
 }
@@ -194,13 +200,16 @@ func (m *Manager) add(ctx context.Context, key dynamicplugins.Key, p *dynamicplu
 // gone forgets an instance that has ended, unless another took its place.
 func (m *Manager) gone(i *instance) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	key := i.plugin.Key()
-	m.draining[key]++
+	key, turned := i.plugin.Key(), false
 	if m.instances[key] == i {
 		delete(m.instances, key)
 		m.facts.SetInstance(goneFact(key))
+		turned = i.managed.Err() == nil && m.judge(key.ID)
 		m.tell()
+	}
+	m.mu.Unlock()
+	if turned && m.turned != nil {
+		m.turned(key.ID)
 	}
 }
 
@@ -209,18 +218,21 @@ func (m *Manager) drained(i *instance) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	key := i.plugin.Key()
-	if m.draining[key]--; m.draining[key] == 0 {
-		delete(m.draining, key)
+	if i.plugin.Withdrawn == "" {
+		m.calling[key]--
+	}
+	if m.calling[key] == 0 {
+		delete(m.calling, key)
 	}
 	m.tell()
 }
 
-// Drained returns when no call is on its way to an instance that was taken out
-// of the registry, or ctx ends.
+// Drained returns when no call is on its way to an instance that was withdrawn,
+// or taken out of the registry, or ctx ends.
 func (m *Manager) Drained(ctx context.Context, key dynamicplugins.Key) {
 	for {
 		m.mu.Lock()
-		changed, quiet := m.changed, m.instances[key] == nil && m.draining[key] == 0
+		changed, quiet := m.changed, m.calling[key] == 0
 		m.mu.Unlock()
 		if quiet {
 			return
@@ -289,8 +301,9 @@ func (m *Manager) tell() {
 }
 
 // fingerprinted is called by an instance whose status has changed. What one
-// says whose place another has taken counts no more.
-func (m *Manager) fingerprinted(i *instance, s api.InstanceStatus) {
+// says whose place another has taken counts no more. It reports whether the plugin
+// has ceased to serve the node, or serves it again.
+func (m *Manager) fingerprinted(i *instance, s api.InstanceStatus) (turned bool) {
 	key := i.plugin.Key()
 	if s.Healthy {
 		m.tells(key, s)
@@ -298,10 +311,11 @@ func (m *Manager) fingerprinted(i *instance, s api.InstanceStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.instances[key] != i {
-		return
+		return false
 	}
 	m.facts.SetInstance(api.InstanceFact{PluginID: key.ID, AllocID: key.AllocID, InstanceStatus: s})
 	m.tell()
+	return m.judge(key.ID)
 }
 
 // Settled returns when every registered plugin is healthy, or ctx ends.

@@ -31,6 +31,9 @@ type Plugin struct {
 	// HostDir is where the plugin's volumes are on the host, and Dir where the
 	// driver finds them; both are empty if that is the same.
 	HostDir, Dir string
+	// Withdrawn is why nothing is called on the driver any more, although it still
+	// runs; empty if it may be called.
+	Withdrawn string
 	// Since is when the driver was started; zero if nobody knows.
 	Since time.Time
 }

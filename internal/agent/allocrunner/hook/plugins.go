@@ -264,7 +264,7 @@ const drainLimit = 30 * time.Second
 
 // Serve has instances withdrawn whose tasks this hook stops, to start them again.
 func (g *Plugins) Serve(t *Tasks) {
-	t.withdraw = func(ctx context.Context, a *api.AllocAssignment, task *api.Task) {
+	t.withdraw = func(ctx context.Context, a *api.AllocAssignment, task *api.Task, reason string) {
 		g.mu.Lock()
 		registered := g.known[instanceKey(a, task)] != nil
 		g.mu.Unlock()
@@ -273,14 +273,23 @@ func (g *Plugins) Serve(t *Tasks) {
 		}
 		bounded, cancel := context.WithTimeout(ctx, drainLimit)
 		defer cancel()
-		g.withdraw(bounded, a, task)
+		g.withdraw(bounded, a, task, reason)
 	}
 }
 
-// withdraw has nobody find an instance any more, and waits for its calls.
-func (g *Plugins) withdraw(ctx context.Context, a *api.AllocAssignment, task *api.Task) {
+// withdraw has nobody call an instance any more, and waits for the calls on their
+// way. With a reason it stays, as one that is not healthy: its task is started
+// again. Without one it is gone.
+func (g *Plugins) withdraw(ctx context.Context, a *api.AllocAssignment, task *api.Task, reason string) {
 	key := instanceKey(a, task)
-	g.registry.Deregister(key)
+	if reason == "" {
+		g.registry.Deregister(key)
+	} else {
+		g.registry.Register(dynamicplugins.Plugin{
+			ID: key.ID, Type: key.Type, AllocID: key.AllocID, Withdrawn: reason,
+			Dial: func(context.Context) (net.Conn, error) { return nil, errors.New(reason) },
+		})
+	}
 	g.mu.Lock()
 	delete(g.known, key)
 	g.mu.Unlock()
@@ -294,7 +303,7 @@ func (g *Plugins) Down(ctx context.Context, s *allocrunner.Step) error {
 	bounded, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	for task := range plugins(a.Group) {
-		g.withdraw(bounded, &a, task)
+		g.withdraw(bounded, &a, task, "")
 	}
 	if err := ctx.Err(); err != nil {
 		return errors.Join(errors.New("wait for the calls of a plugin that ends"), err)

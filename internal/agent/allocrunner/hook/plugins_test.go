@@ -373,30 +373,43 @@ func TestPluginThatIsNotKnownIsNoNews(t *testing.T) {
 }
 
 // A plugin that is started again, by a user or for its health, took calls until
-// its process ended. It is withdrawn first, and registered again after.
+// its process ended. It is withdrawn first, and registered again after. It never
+// vanishes: it is there, and not healthy.
 func TestPluginIsWithdrawnBeforeItIsStopped(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]func(r *pluginRig){
-		"ByAUser": func(r *pluginRig) { r.step.Assignment().Allocation.Asked = map[string]int{"pg": 1} },
-		"Ill":     func(r *pluginRig) { r.step.SetFailing("pg", 0, "it is ill") },
+	for name, tc := range map[string]struct {
+		ask  func(r *pluginRig)
+		want string
+	}{
+		"ByAUser": {func(r *pluginRig) { r.step.Assignment().Allocation.Asked = map[string]int{"pg": 1} }, "its task pg is being stopped: it is to be started again"},
+		"Ill":     {func(r *pluginRig) { r.step.SetFailing("pg", 0, "it is ill") }, "its task pg is being stopped: it is ill"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				r := newPluginRig(t, false)
 				r.up()
-				registered := -1
-				r.driver.stopping = func() { registered = len(r.node.registry) }
-				ask(r)
+				var withdrawn []string
+				r.driver.stopping = func() {
+					for _, p := range r.node.registry {
+						withdrawn = append(withdrawn, p.Withdrawn)
+					}
+				}
+				tc.ask(r)
 				for range 2 {
 					r.up()
 					time.Sleep(2 * time.Second)
 				}
-				if registered != 0 || len(r.node.drained) == 0 {
-					t.Errorf("when its process is stopped %d instances are registered, and %d were drained", registered, len(r.node.drained))
+				if len(withdrawn) == 0 || withdrawn[0] != tc.want || len(r.node.drained) == 0 {
+					t.Errorf("when its process is stopped the instances are withdrawn because of %q, and %d were drained", withdrawn, len(r.node.drained))
 				}
 				if is := r.step.Tasks()["pg"]; is.Restarts != 1 || is.State != api.TaskRunning || len(r.node.registry) != 1 {
 					t.Errorf("afterwards the task is %+v, and %d instances are registered", is, len(r.node.registry))
+				}
+				for _, p := range r.node.registry {
+					if p.Withdrawn != "" {
+						t.Errorf("afterwards it is withdrawn still: %s", p.Withdrawn)
+					}
 				}
 			})
 		})

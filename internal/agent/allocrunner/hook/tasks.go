@@ -24,9 +24,9 @@ type Tasks struct {
 	// node is the node as it is now.
 	node func() *api.Node
 	host atomic.Pointer[map[string]HostVolume]
-	// withdraw takes a plugin out of use whose task is about to be stopped; nil
-	// for none.
-	withdraw func(ctx context.Context, a *api.AllocAssignment, task *api.Task)
+	// withdraw takes a plugin out of use whose task is about to be stopped, for a
+	// reason; nil for none.
+	withdraw func(ctx context.Context, a *api.AllocAssignment, task *api.Task, reason string)
 }
 
 // NewTasks returns the hook of a node with these drivers, by name. node answers
@@ -121,7 +121,7 @@ func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssig
 	if err := s.Record(); err != nil {
 		return driver.Status{}, err
 	}
-	if err := t.stop(ctx, a, task, was.Restarts); err != nil {
+	if err := t.stop(ctx, a, task, was.Restarts, reason); err != nil {
 		return driver.Status{}, err
 	}
 	ended, err := d.Status(ctx, id)
@@ -404,8 +404,8 @@ func (t *Tasks) endLast(ctx context.Context, s *allocrunner.Step, a *api.AllocAs
 }
 
 // stop stops a run of a task. One that is a plugin takes no new calls before, and
-// those on their way come to their end.
-func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int) error {
+// those on their way come to their end: reason is why it is stopped.
+func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, reason string) error {
 	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
 	if task.CSIPlugin != nil && t.withdraw != nil {
 		status, err := d.Status(ctx, id)
@@ -413,7 +413,7 @@ func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task
 			return fmt.Errorf("look at task %s: %w", task.Name, err)
 		}
 		if status.State == driver.StateRunning {
-			t.withdraw(ctx, a, task)
+			t.withdraw(ctx, a, task, fmt.Sprintf("its task %s is being stopped: %s", task.Name, reason))
 		}
 	}
 	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
@@ -425,7 +425,7 @@ func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task
 // endRun stops a run of a task, tells how it ended, and forgets it.
 func (t *Tasks) endRun(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, tell func(driver.Status) error) error {
 	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
-	if err := t.stop(ctx, a, task, run); err != nil {
+	if err := t.stop(ctx, a, task, run, "it is to be started again"); err != nil {
 		return err
 	}
 	status, err := d.Status(ctx, id)

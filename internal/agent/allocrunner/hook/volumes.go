@@ -24,6 +24,8 @@ type Mounter interface {
 	// Gone reports whether what was mounted can be used no more, and Mount would
 	// make it again.
 	Gone(a *api.AttachmentAssignment) (bool, error)
+	// Ill is why a plugin does not serve this node any more, or nil.
+	Ill(id api.PluginID) *api.Problem
 	// Mounted says where the volume is mounted, or "". It changes nothing.
 	Mounted(a *api.AttachmentAssignment) (target string, err error)
 }
@@ -82,7 +84,9 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 			return err
 		}
 		s.SetMount(at.Attachment.Name, target)
-		fact := api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodePublished, TargetPath: target}
+		ill := v.mounter.Ill(at.Attachment.PluginID)
+		s.SetIll(at.Attachment.PluginID, ill)
+		fact := api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodePublished, TargetPath: target, Problem: ill}
 		if at.Attachment.Status.State == api.ControllerPublished {
 			v.facts.RepeatAttachment(fact)
 		} else {

@@ -25,6 +25,7 @@ import (
 type mounter struct {
 	script func(ctx context.Context, call string) error
 	gone   map[string]bool
+	ill    *api.Problem
 
 	mu    sync.Mutex // guards calls
 	calls []string
@@ -58,6 +59,8 @@ func (m *mounter) Mounted(a *api.AttachmentAssignment) (string, error) {
 	return "/target/" + a.Attachment.Name, nil
 }
 
+func (m *mounter) Ill(api.PluginID) *api.Problem { return m.ill }
+
 func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	return m.gone[a.Attachment.Name], nil
 }
@@ -90,7 +93,7 @@ func volumes(states map[string]api.AttachmentState, script func(context.Context,
 		if state, there := states[name]; there {
 			a.Group.Volumes = append(a.Group.Volumes, api.VolumeRequest{Name: name})
 			a.Attachments = append(a.Attachments, api.AttachmentAssignment{Attachment: api.Attachment{
-				AllocID: a.ID, Name: name, VolumeID: api.VolumeID("vol-" + name), Status: api.AttachmentStatus{State: state},
+				AllocID: a.ID, Name: name, PluginID: pluginID, VolumeID: api.VolumeID("vol-" + name), Status: api.AttachmentStatus{State: state},
 			}})
 		}
 	}
@@ -117,6 +120,46 @@ func TestVolumesAreMountedAndHandedOn(t *testing.T) {
 	want := api.AttachmentFact{AllocID: allocID, Name: "a", State: api.NodePublished, TargetPath: "/mnt/a"}
 	if diff := cmp.Diff(want, facts.facts["a"]); diff != "" {
 		t.Errorf("fact (-want +got):\n%s", diff)
+	}
+}
+
+// The consumers of a plugin that is not healthy are told, once each time that it
+// turns, and what is mounted goes on.
+func TestConsumersAreToldOfAnIllPlugin(t *testing.T) {
+	t.Parallel()
+	h, m, facts, s := volumes(map[string]api.AttachmentState{"a": api.NodePublished, "b": api.NodePublished}, works)
+	said := func() (said []string) {
+		for range 2 {
+			if err := h.Up(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, e := range s.Events() {
+			said = append(said, e.Task+e.Message)
+		}
+		return said
+	}
+	want := []string(nil)
+	for _, ill := range []*api.Problem{nil, {Step: api.StepPlugin, Message: "plugin is not healthy on this node: it hangs"}, nil} {
+		m.ill = ill
+		switch {
+		case ill != nil:
+			want = append(want, ill.Message)
+		case want != nil:
+			want = append(want, "plugin disk is healthy again")
+		}
+		if diff := cmp.Diff(want, said()); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(ill, s.Ill()); diff != "" {
+			t.Errorf("the step's (-want +got):\n%s", diff)
+		}
+		for _, name := range []string{"a", "b"} {
+			want := api.AttachmentFact{AllocID: allocID, Name: name, State: api.NodePublished, TargetPath: "/mnt/" + name, Problem: ill}
+			if diff := cmp.Diff(want, facts.facts[name]); diff != "" {
+				t.Errorf("fact (-want +got):\n%s", diff)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,44 @@
+package allocrunner
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// SetIll says how a plugin is of which the allocation has a mounted volume: p is
+// why it is not healthy, nil if it is. That it turned is told to people once, and
+// why it is not is the allocation's problem: its volume works, perhaps, and nothing
+// can be done with it.
+func (s *Step) SetIll(plugin api.PluginID, p *api.Problem) {
+	s.mu.Lock()
+	_, was := s.ill[plugin]
+	said := ""
+	switch {
+	case p != nil:
+		s.ill[plugin] = *p
+		if !was {
+			said = p.Message
+		}
+	case was:
+		delete(s.ill, plugin)
+		said = "plugin " + string(plugin) + " is healthy again"
+	}
+	s.mu.Unlock()
+	if said != "" {
+		s.Say("", said)
+	}
+}
+
+// Ill is why a plugin of the allocation's volumes is not healthy, nil if all are:
+// of several, the one that is first by name.
+func (s *Step) Ill() *api.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(s.ill)) {
+		p := s.ill[id]
+		return &p
+	}
+	return nil
+}
