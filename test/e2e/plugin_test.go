@@ -254,7 +254,7 @@ func TestPluginJob_AgentRestarts(t *testing.T) {
 func TestPluginJob_ConsumersAreTold(t *testing.T) {
 	t.Parallel()
 	b := host.Start(t, host.Options{})
-	plugin := asJob{"raw_exec", "disk", "monolith"}.local(b)
+	plugin := asJob{"raw_exec", "disk", "monolith"}.local(t, b)
 	b.Apply(plugin)
 	b.Apply(diskVolume)
 	b.Apply(jobFile)
