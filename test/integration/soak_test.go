@@ -174,7 +174,7 @@ func (s *soak) visit(ended <-chan struct{}) (visits int) {
 		select {
 		case <-ended:
 			return visits
-		default:
+		case <-time.After(20 * time.Millisecond):
 		}
 		allocs, _, err := s.client.Allocations(s.tb.Context(), client.Query{})
 		if err != nil {

@@ -49,9 +49,10 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 	return nil
 }
 
-// enclose makes the directory of an allocation, or closes it, to everybody but
-// the agent, and whom its drivers let through: in it, all is open that tasks of
-// different users share. Of the names beside it nobody needs a list.
+// enclose makes the directory of an allocation, closed to everybody but the agent
+// and whom its drivers let through: in it, all is open that tasks of different
+// users share. Of the names beside it nobody needs a list. One that is there stays
+// as it is: an earlier version made it, and its tasks may run as other users.
 func enclose(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrNotExist) {
@@ -59,14 +60,10 @@ func enclose(dir string) error {
 			err = os.Mkdir(dir, 0o700)
 		}
 	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
-		return err
+	if errors.Is(err, os.ErrExist) {
+		return nil
 	}
-	info, err := os.Lstat(dir)
-	if err != nil || info.Mode()&0o007 == 0 {
-		return err
-	}
-	return os.Chmod(dir, info.Mode().Perm()&^0o007) // an earlier version's
+	return err
 }
 
 // makeDir makes a directory with just this mode, whatever the umask, or leaves

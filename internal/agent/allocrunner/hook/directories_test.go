@@ -52,9 +52,6 @@ func TestDirectoriesAreThereWithTheirModes(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "tmp.new"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(s.Dir, 0o755); err != nil { // as an earlier version did
-		t.Fatal(err)
-	}
 	for range 2 {
 		if err := (hook.Directories{}).Up(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -63,10 +60,29 @@ func TestDirectoriesAreThereWithTheirModes(t *testing.T) {
 		if diff := cmp.Diff(want, modes(t, dir)); diff != "" {
 			t.Errorf("modes (-want +got):\n%s", diff)
 		}
-		// What all tasks share is no other user's.
-		if info, err := os.Stat(s.Dir); err != nil || info.Mode().Perm()&0o007 != 0 {
-			t.Errorf("the allocation's directory is %v, %v", info.Mode(), err)
-		}
+	}
+}
+
+// What all tasks share is no other user's. Where an earlier version left it open,
+// tasks of other users run, whom nobody has let through.
+func TestDirectoryOfAnAllocationIsClosed(t *testing.T) {
+	t.Parallel()
+	all := filepath.Join(t.TempDir(), "alloc")
+	s, old := allocrunner.NewStep(filepath.Join(all, "new"), assignment()), allocrunner.NewStep(filepath.Join(all, "old"), assignment())
+	if err := (hook.Directories{}).Up(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(old.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := (hook.Directories{}).Up(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"new": "drwx------", "old": "drwxr-xr-x"}, modes(t, all)); diff != "" {
+		t.Errorf("modes (-want +got):\n%s", diff)
+	}
+	if info, err := os.Stat(all); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("the directory above is %v, %v", info.Mode(), err)
 	}
 }
 
