@@ -15,8 +15,9 @@ type Template struct {
 	// Data is its text. In it ${NAME} is filled in as in the task's config, and
 	// so is {{ env "NAME" }}, of which the variable must be there.
 	Data string `json:"data"`
-	// Destination is a path below local, secrets or tmp in the task's directory.
-	// ${NOMAD_TASK_DIR} and ${NOMAD_SECRETS_DIR} stand for the first two.
+	// Destination is a path below local, secrets or tmp in the task's directory; a
+	// slash before it changes nothing. ${NOMAD_TASK_DIR} and ${NOMAD_SECRETS_DIR}
+	// stand for the first two.
 	Destination string `json:"destination"`
 	// Perms are the file's permissions in octal: 0644 if empty, 0600 below secrets.
 	Perms string `json:"perms,omitempty"`
@@ -41,7 +42,8 @@ func (t *Template) Place() (dir, file string) {
 			dest = dir + rest
 		}
 	}
-	dir, file, _ = strings.Cut(dest, "/")
+	// The task's directory is the root of a path that begins with a slash.
+	dir, file, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dest, "./"), "/"), "/")
 	if file == "" || path.Clean(file) != file || file == "." || file == ".." || strings.HasPrefix(file, "../") || path.IsAbs(file) ||
 		!slices.Contains(TaskDirs(), dir) || strings.ContainsFunc(file, unicode.IsControl) || strings.Contains(file, "${") {
 		return "", ""
@@ -144,19 +146,19 @@ func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
 		m := known(data[open:])
 		if m == nil {
 			length := actionLength(data[open:])
-			fault := strangeAction(data[open:], length)
+			if ends == nil && length > 0 {
+				ends = blocks(data, open)
+			}
+			at = open + length
+			if end, block := ends[open]; block {
+				at = end
+			}
+			fault := strangeAction(data[open:at], length)
 			fault.Offset = open
 			faults = append(faults, fault)
 			if length == 0 || len(faults) == maxFaults {
 				return parts, faults
 			}
-			if ends == nil {
-				ends = blocks(data, open)
-			}
-			if end, block := ends[open]; block {
-				length = end - open
-			}
-			at = open + length
 			continue
 		}
 		literal(data[at:open], m[1] != "")
@@ -194,8 +196,8 @@ func partOf(m []string) (TemplatePart, *TemplateFault) {
 // whiteSpace is what {{- and -}} remove.
 const whiteSpace = " \t\r\n"
 
-// strangeAction says what is wrong with the action that s begins with, which is
-// so long; 0 if it is never closed.
+// strangeAction says what is wrong with the action that a block begins with, and
+// that is so long; 0 if it is never closed.
 func strangeAction(s string, length int) (f TemplateFault) {
 	if length == 0 {
 		return TemplateFault{Message: `has "{{" without a closing "}}"`, Mend: `close it, or write {{ "{{" }} for the braces themselves`}
@@ -205,7 +207,7 @@ func strangeAction(s string, length int) (f TemplateFault) {
 		Message: "has " + short(one) + ", and of these Berth knows only {{ env \"NAME\" }}",
 		Mend:    `use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
 	}
-	if why, mend := foreignAction(one); why != "" {
+	if why, mend := foreignAction(one, s[length:]); why != "" {
 		f.Message, f.Mend = "has "+short(one)+", and Berth "+why, mend
 	}
 	return f
@@ -266,13 +268,17 @@ var (
 	ofVariables = regexp.MustCompile(`\bnomadVar\w*\b`)
 	ofVault     = regexp.MustCompile(`\b(?:secrets?|pkiCert)\s+["` + "`" + `]`)
 	ofConsul    = regexp.MustCompile(`\b(?:key|keyExists|keyOrDefault|ls|safeLs|tree|safeTree)\s+["` + "`" + `]`)
+	ofField     = regexp.MustCompile(`\{\{-?\s*\.(?:Data\.)?(?:data\.)?([A-Za-z_]\w*)(?:\.Value)?\s*-?\}\}`)
 	ofServices  = regexp.MustCompile(`\b(?:service|services|nomadService|nomadServices|node|nodes|connect|caRoots|caLeaf)\s*(?:["` + "`" + `]|-?\}\})`)
 )
 
 // foreignAction says why Berth cannot do what an action asks of those, and what
-// to do instead; "" if it asks nothing of them.
-func foreignAction(action string) (why, mend string) {
-	const inVariable = `declare variable "x" {}, write ${var.x} here, and give it with --var or --var-file`
+// to do instead; "" if it asks nothing of them. Inside is what its block holds.
+func foreignAction(action, inside string) (why, mend string) {
+	inVariable := `declare variable "x" {}, write ${var.x} here, and give it with --var or --var-file`
+	if m := ofField.FindStringSubmatch(inside); m != nil && len(m[0]) < 100 {
+		inVariable = fmt.Sprintf("declare variable %q {}, write ${var.%s} for %s without this block around it, and give it with --var or --var-file", m[1], m[1], m[0])
+	}
 	switch {
 	case ofVariables.MatchString(action):
 		return "keeps no variables of Nomad", inVariable
@@ -347,12 +353,16 @@ func (t *Template) validate(p *Problems, at string) {
 	for _, f := range faults {
 		p.Addf(at+".data", f.Mend, "in line %d %s", 1+strings.Count(t.Data[:f.Offset], "\n"), f.Message)
 	}
-	const mend = `give a plain path such as "local/app.conf" or "secrets/key"`
+	mend := `give a plain path such as "local/app.conf" or "secrets/key"`
 	_, file := t.Place()
 	switch tooLong := func(name string) bool { return len(name) > maxElement }; {
 	case t.Destination == "":
 		p.Add(at+".destination", "is missing", mend)
 	case file == "":
+		if t.Destination == path.Clean(t.Destination) && path.IsAbs(t.Destination) && path.Base(t.Destination) != "/" && short(t.Destination) == t.Destination {
+			own := "local/" + path.Base(t.Destination)
+			mend = fmt.Sprintf("write %q, and have the task read it there; with docker, config { volumes = [%q] } shows it at the other path", own, own+":"+t.Destination)
+		}
 		p.Addf(at+".destination", mend, "is %q, which is no file below local, secrets or tmp", short(t.Destination))
 	case len(file) > maxPath || slices.ContainsFunc(strings.Split(file, "/"), tooLong):
 		p.Addf(at+".destination", "shorten it", "has a name of more than %d bytes, or is longer than %d", maxElement, maxPath)

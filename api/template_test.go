@@ -73,7 +73,7 @@ func TestTemplatePlaceAndMode(t *testing.T) {
 	for dest, want := range map[string]string{
 		"local/a": "local a", "local/a/b.conf": "local a/b.conf", "secrets/.key": "secrets .key", "tmp/..a": "tmp ..a",
 		"${NOMAD_TASK_DIR}/a/b": "local a/b", "${NOMAD_SECRETS_DIR}/a": "secrets a",
-		"": " ", "local": " ", "local/": " ", "a": " ", "/local/a": " ", "logs/a": " ", "alloc/a": " ", "local/../a": " ", "local/a/../b": " ",
+		"": " ", "local": " ", "local/": " ", "a": " ", "/local/a": "local a", "./secrets/a": "secrets a", "/etc/a": " ", "//local/a": " ", "/../local/a": " ", ".local/a": " ", "../a": " ", "logs/a": " ", "alloc/a": " ", "local/../a": " ", "local/a/../b": " ",
 		"local/..": " ", "local/.": " ", "local/a/": " ", "local//a": " ", "../local/a": " ", "local/a\nb": " ", "local/a\x00": " ",
 		"${NOMAD_TASK_DIR}/../a": " ", "${NOMAD_TASK_DIR}": " ", "${NOMAD_ALLOC_DIR}/a": " ", "local/${A}": " ", "local/a/..": " ",
 	} {
@@ -110,7 +110,7 @@ func TestTemplatesValidate(t *testing.T) {
 			k + `[0].data has a NUL character; remove it`,
 			k + `[0].data in line 2 has {{ x }}, and of these Berth knows only {{ env "NAME" }}; use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
 			k + `[0].data in line 3 has {{ y }}, and of these Berth knows only {{ env "NAME" }}; use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
-			k + `[0].destination is "/etc/x", which is no file below local, secrets or tmp` + plain,
+			k + `[0].destination is "/etc/x", which is no file below local, secrets or tmp; write "local/x", and have the task read it there; with docker, config { volumes = ["local/x:/etc/x"] } shows it at the other path`,
 			k + `[0].perms is "8"; give octal permissions such as "0640"`,
 		}},
 		"Sizes": {[]api.Template{{Data: strings.Repeat("x", 256<<10+1), Destination: "local/" + strings.Repeat("x", 201)}, local(strings.Repeat("x/", 500) + "x")}, []string{

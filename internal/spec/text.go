@@ -140,9 +140,16 @@ func explainInterpolation(content string) (message, mend string) {
 func explainUnknown(name, literal string) (message, mend string) {
 	message = "has ${" + name + "}, which no node has"
 	last := name[strings.LastIndexByte(name, '.'):]
+	meta := func() (message, mend string) {
+		return "has ${" + name + "}, which no node has",
+			"use ${meta" + last + "}, and say what it is in the agents' configuration: client { meta = { " + last[1:] + ` = "..." } }`
+	}
 	switch last {
 	case ".datacenter", ".region", ".dc", ".pool":
-		return message, "use ${meta" + last + "}, and say what it is in the agents' configuration: client { meta = { " + last[1:] + ` = "..." } }`
+		return meta()
+	}
+	if strings.Contains(name, ".platform.") { // what clouds know of their machines
+		return meta()
 	}
 	ending := func(among []string, end string) []string {
 		return slices.DeleteFunc(slices.Clone(among), func(v string) bool { return !strings.HasSuffix(v, end) })

@@ -53,9 +53,12 @@ var volumeTable = &table[Volume]{
 		older("attachment_mode", attachmentModes(), func(c *api.Capability) *api.AttachmentMode { return &c.AttachmentMode }),
 	},
 	foreign: []foreign{
-		{names: "node_id node_pool constraint host_path capacity", why: "there are no host volumes"},
+		{names: "node_id node_pool constraint host_path capacity", why: hostVolumes},
 	},
 }
+
+// hostVolumes is why a volume file has nothing of volumes that are a machine's.
+const hostVolumes = "a directory of a machine is named in its agent's configuration, host_volume \"name\" { path = \"...\" }, and one of its own size comes from a CSI plugin, such as the local driver"
 
 var capabilityTable = &table[api.Capability]{
 	doc: "A way in which a volume may be used.",
