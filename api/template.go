@@ -276,7 +276,7 @@ var (
 // to do instead; "" if it asks nothing of them. Inside is what its block holds.
 func foreignAction(action, inside string) (why, mend string) {
 	inVariable := `declare variable "x" {}, write ${var.x} here, and give it with --var or --var-file`
-	if m := ofField.FindStringSubmatch(inside); m != nil && len(m[0]) < 100 {
+	if m := ofField.FindStringSubmatch(inside); len(m) > 0 && len(m[0]) < 100 {
 		inVariable = fmt.Sprintf("declare variable %q {}, write ${var.%s} for %s without this block around it, and give it with --var or --var-file", m[1], m[1], m[0])
 	}
 	switch {

@@ -37,8 +37,16 @@ type call struct {
 }
 
 // answerTime is how long an answer may take beyond what the server was asked to
-// wait. A stream may take as long as it likes.
+// wait. A stream may take as long as it likes, once it has begun.
 const answerTime = 30 * time.Second
+
+// begin makes the request of a stream. One of which no answer begins in time is
+// ended by cancel.
+func (c *Client) begin(req *http.Request, cancel context.CancelCauseFunc) (*http.Response, error) {
+	late := time.AfterFunc(answerTime, func() { cancel(fmt.Errorf("no answer within %s", answerTime)) })
+	defer late.Stop()
+	return c.http.Do(req)
+}
 
 func (c *Client) once(ctx context.Context, r call) (uint64, error) {
 	bounded := ctx

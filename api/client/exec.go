@@ -38,6 +38,7 @@ const execSilence = 3 * api.StreamPing
 // ends before, or the connection breaks, the command ends with it. It is not
 // repeated, whatever the client's patience.
 func (c *Client) Exec(ctx context.Context, alloc api.AllocID, task string, req api.ExecRequest, x ExecIO) (api.ExecExit, error) {
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r := call{method: http.MethodPost, path: []string{"allocation", string(alloc), "exec", task}, body: req, copyTo: io.Discard}
@@ -47,9 +48,9 @@ func (c *Client) Exec(ctx context.Context, alloc api.AllocID, task string, req a
 	}
 	made.Header.Set("Connection", "Upgrade")
 	made.Header.Set("Upgrade", api.UpgradeFrames)
-	resp, err := c.http.Do(made)
+	resp, err := c.begin(made, cancel)
 	if err != nil {
-		return api.ExecExit{}, c.unreachable(ctx, r, err)
+		return api.ExecExit{}, c.unreachable(caller, r, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // nothing is lost
 	conn, upgraded := resp.Body.(io.ReadWriteCloser)

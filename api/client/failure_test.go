@@ -391,3 +391,62 @@ func TestWhoSpeaksFirstIsNotOfBerth(t *testing.T) {
 	}
 	conns.Wait()
 }
+
+// A connection may die without a word. Who waits for a stream on it learns so.
+func TestStreamsOfWhichNothingComes(t *testing.T) {
+	t.Parallel()
+	dead := func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}
+	for name, ask := range map[string]func(context.Context, *client.Client) error{
+		"Exec": func(ctx context.Context, c *client.Client) error {
+			_, err := c.Exec(ctx, "a", "t", api.ExecRequest{Command: []string{"ls"}}, client.ExecIO{})
+			return err
+		},
+		"Logs": func(ctx context.Context, c *client.Client) error {
+			_, err := c.Logs(ctx, "a", "t", api.LogQuery{Follow: true})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := bubble(t, time.Minute, dead)
+				began := time.Now()
+				err := ask(t.Context(), c)
+				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "no answer within 30s") || took != 30*time.Second {
+					t.Errorf("after %s: %v", took, err)
+				}
+			})
+		})
+	}
+}
+
+func TestALogIsAskedForAgainWhenNothingComes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := bubble(t, 0, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Trailer", api.TrailerError)
+			_, _ = io.WriteString(w, "one\n")
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(50 * time.Second)
+			_, _ = io.WriteString(w, "two\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		l, err := c.Logs(t.Context(), "a", "t", api.LogQuery{Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		began := time.Now()
+		text, err := io.ReadAll(l)
+		if string(text) != "one\ntwo\n" || !errors.Is(err, client.ErrSilent) || l.Next() != 8 {
+			t.Errorf("%q, error %v, next %d", text, err, l.Next())
+		}
+		if took := time.Since(began); took != 50*time.Second+client.LogSilence {
+			t.Errorf("given up after %s", took)
+		}
+	})
+}

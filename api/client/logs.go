@@ -3,10 +3,13 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -24,7 +27,16 @@ type Log struct {
 	call   call
 	resp   *http.Response
 	read   int64
+	cancel context.CancelCauseFunc
 }
+
+// ErrSilent is in the error of a log that is followed of which nothing came for
+// LogSilence. The task may be silent, or the connection dead: nobody sends a
+// sign of life in a log. To ask again for what begins at Next loses nothing.
+var ErrSilent = errors.New("nothing came")
+
+// LogSilence is how long nothing may come of a log before its reader asks again.
+const LogSilence = time.Minute
 
 // Logs reads the log of an allocation's task. The caller must close it. It is
 // not repeated, whatever the client's patience: that a node is down is an
@@ -44,20 +56,24 @@ func (c *Client) Logs(ctx context.Context, alloc api.AllocID, task string, q api
 		query.Set("follow", "true")
 	}
 	r := call{method: http.MethodGet, path: []string{"allocation", string(alloc), "logs", task}, query: query, copyTo: io.Discard}
-	req, err := c.request(ctx, r)
+	bounded, cancel := context.WithCancelCause(ctx)
+	req, err := c.request(bounded, r)
 	if err != nil {
+		cancel(nil)
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.begin(req, cancel)
 	if err != nil {
+		cancel(nil)
 		return nil, c.unreachable(ctx, r, err)
 	}
 	if resp.StatusCode != http.StatusOK {
+		defer cancel(nil)
 		defer func() { _ = resp.Body.Close() }()
 		return nil, c.refused(r, resp)
 	}
 	at, _ := strconv.ParseInt(resp.Header.Get(api.HeaderOffset), 10, 64) // absent: 0
-	return &Log{Offset: at, client: c, ctx: ctx.Err, call: r, resp: resp}, nil
+	return &Log{Offset: at, client: c, ctx: ctx.Err, call: r, resp: resp, cancel: cancel}, nil
 }
 
 // Next is the position of the byte that is read next.
@@ -65,13 +81,17 @@ func (l *Log) Next() int64 { return l.Offset + l.read }
 
 // Read implements io.Reader.
 func (l *Log) Read(p []byte) (int, error) {
+	quiet := time.AfterFunc(LogSilence, func() { l.cancel(ErrSilent) })
 	n, err := l.resp.Body.Read(p)
+	silent := !quiet.Stop() && err != nil
 	l.read += int64(n)
 	switch {
 	case err == nil:
 		return n, nil
 	case l.ctx() != nil:
 		return n, l.ctx()
+	case silent:
+		return n, fmt.Errorf("%w from %s for %s", ErrSilent, l.client.base.Host, LogSilence)
 	case err != io.EOF:
 		return n, api.Errorf(api.CodeUnavailable, "the log broke off: the connection to %s is gone", l.client.base.Host)
 	}
@@ -86,4 +106,7 @@ func (l *Log) Read(p []byte) (int, error) {
 }
 
 // Close lets the log go.
-func (l *Log) Close() { _ = l.resp.Body.Close() } // nothing is lost
+func (l *Log) Close() {
+	_ = l.resp.Body.Close() // nothing is lost
+	l.cancel(nil)
+}

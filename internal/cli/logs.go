@@ -113,6 +113,9 @@ func (f *follower) print(ctx context.Context) error {
 		if opened {
 			told, pause = false, firstLogRetry
 		}
+		if errors.Is(err, client.ErrSilent) && f.query.Follow {
+			continue // the task may be silent, or the connection dead: who asks again knows
+		}
 		var e *api.Error
 		if err == nil || !f.began || !f.query.Follow || !errors.As(err, &e) || !e.Retry {
 			return err

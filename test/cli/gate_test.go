@@ -33,6 +33,7 @@ type gate struct {
 const (
 	pass    = "pass"
 	slow    = "slow"    // every part of an answer comes later, by a duration
+	trickle = "trickle" // few bytes come at a time, in both directions
 	cut     = "cut"     // the connection breaks after so many bytes of an answer
 	refuse  = "refuse"  // the connection ends before anything was said
 	garbage = "garbage" // something answers that speaks no HTTP
@@ -121,7 +122,7 @@ func (g *gate) serve(near net.Conn) {
 	defer func() { _ = far.Close() }()
 	var up sync.WaitGroup
 	up.Go(func() {
-		_, _ = io.Copy(far, near)
+		_, _ = io.Copy(drops(far, mode), near)
 		_ = far.Close()
 	})
 	defer up.Wait()
@@ -139,11 +140,33 @@ func (g *gate) serve(near net.Conn) {
 			_, _ = near.Write(part[:after-sent])
 			return
 		}
-		if _, err := near.Write(part[:n]); err != nil {
+		if _, err := drops(near, mode).Write(part[:n]); err != nil {
 			return
 		}
 		sent += n
 	}
+}
+
+// drops is what writes to a connection as its gate's mode says.
+func drops(to io.Writer, mode string) io.Writer {
+	if mode == trickle {
+		return trickling{to}
+	}
+	return to
+}
+
+// trickling writes few bytes at a time.
+type trickling struct{ io.Writer }
+
+// Write implements io.Writer.
+func (t trickling) Write(p []byte) (sent int, err error) {
+	for len(p) > sent && err == nil {
+		var n int
+		n, err = t.Writer.Write(p[sent:min(len(p), sent+100)])
+		sent += n
+		<-time.After(time.Millisecond)
+	}
+	return sent, err
 }
 
 // gates are those of the scripts, by their address.
@@ -204,8 +227,8 @@ func (all *gates) meddle(ts *testscript.TestScript, _ bool, args []string) {
 // during is the command that breaks the connection in the middle of another:
 // during refuse 7s COMMAND... then COMMAND... The first command has printed
 // something when the connection breaks; the second begins when it is whole
-// again. Both have to succeed.
-func (all *gates) during(ts *testscript.TestScript, _ bool, args []string) {
+// again. Both have to succeed; after a !, the first one fails.
+func (all *gates) during(ts *testscript.TestScript, neg bool, args []string) {
 	g, mode := all.of(ts), args[0]
 	lasts, err := time.ParseDuration(args[1])
 	ts.Check(err)
@@ -218,14 +241,22 @@ func (all *gates) during(ts *testscript.TestScript, _ bool, args []string) {
 	began := &signalling{Writer: ts.Stdout(), began: make(chan struct{})}
 	status := make(chan int, 1)
 	go func() { status <- run(ts, began, first) }()
-	<-began.began
+	select {
+	case <-began.began:
+	case got := <-status:
+		ts.Fatalf("%s: exit status %d before anything was printed", strings.Join(first, " "), got)
+	}
 	g.set(mode)
 	<-time.After(lasts)
 	g.set(pass)
 	if got := run(ts, io.Discard, second); got != cli.ExitDone {
 		ts.Fatalf("%s: exit status %d", strings.Join(second, " "), got)
 	}
-	if got := <-status; got != cli.ExitDone {
+	want := cli.ExitDone
+	if neg {
+		want = cli.ExitFailed
+	}
+	if got := <-status; got != want {
 		ts.Fatalf("%s: exit status %d", strings.Join(first, " "), got)
 	}
 }
