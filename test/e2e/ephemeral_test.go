@@ -55,6 +55,9 @@ func TestEphemeral(t *testing.T) {
 		if out := b.Run("volume", "status", string(id)); !strings.Contains(out, "allocation "+owner.Short()+", with which it goes") {
 			t.Errorf("its owner is not told:\n%s", out)
 		}
+		if out := b.Run("volume", "explain", string(id)); !strings.Contains(out, "made for allocation "+owner.Short()) {
+			t.Errorf("its owner is not explained:\n%s", out)
+		}
 	}
 	// A changed job gets new ones, and the old ones go.
 	b.Apply(strings.ReplaceAll(ephemeralJob, "sleep 1000", "sleep 2000"))
