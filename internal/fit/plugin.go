@@ -2,7 +2,6 @@ package fit
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/berth-dev/berth/api"
@@ -153,11 +152,13 @@ func Choose(name string, n int) int { return int(spread(name) % uint32(n)) } //n
 // and that are ready, in node order.
 func (p Plugin) Topologies(ready func(api.NodeID) bool) []api.Topology {
 	var all []api.Topology
+	seen := map[api.RoomID]bool{}
 	for _, i := range p.instances {
 		if !i.ServesNode() || !i.Healthy || len(i.Topology) == 0 || !ready(i.NodeID) {
 			continue
 		}
-		if !slices.ContainsFunc(all, func(t api.Topology) bool { return maps.Equal(t, i.Topology) }) {
+		if id := api.NewRoomID(i.Topology, nil); !seen[id] {
+			seen[id] = true
 			all = append(all, i.Topology)
 		}
 	}
