@@ -147,7 +147,7 @@ func (l *life) wantNoTarget() {
 }
 
 func (l *life) wantNoLeaks() {
-	if leaks := l.r.leaks(); len(leaks) > 0 {
+	if leaks := l.r.left(); len(leaks) > 0 {
 		l.r.t.Errorf("left behind by unstage: %v", leaks)
 	}
 }

@@ -84,7 +84,7 @@ func TestStage_FinishesAnInterruptedMkfs(t *testing.T) {
 			r := newRig(t)
 			l := newLife(r, k)
 			l.untilKilled("stage: formatted")
-			if leaks := r.leaks(); len(leaks) > 0 {
+			if leaks := r.left(); len(leaks) > 0 {
 				t.Errorf("the killed driver left %v", leaks)
 			}
 			image := r.content(l.id, k)
@@ -159,7 +159,7 @@ func TestStage_FailedMkfsLeavesNothingStaged(t *testing.T) {
 	err := r.stage(id, r.staging("pg"), capability(writer, "ext4"))
 	must(t, "stage", err, codes.Internal)
 	has(t, err, id, "mkfs.ext4", "the disk is on fire")
-	if leaks := r.leaks(); len(leaks) > 0 {
+	if leaks := r.left(); len(leaks) > 0 {
 		t.Errorf("left behind: %v", leaks)
 	}
 	must(t, "delete", r.remove(id), codes.OK)

@@ -178,7 +178,7 @@ func TestUnstage_OfAnImageThatWasRemoved(t *testing.T) {
 		}
 		must(t, "unpublish", r.unpublish(id, r.target("pg")), codes.OK)
 		must(t, "unstage", r.unstage(id, r.staging("pg")), codes.OK)
-		if left := r.leaks(); len(left) > 0 {
+		if left := r.left(); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
 	}

@@ -49,7 +49,7 @@ func TestVolume_WholeLife(t *testing.T) {
 			for range 2 {
 				must(t, "unstage", r.unstage(id, staging), codes.OK)
 			}
-			if leaks := r.leaks(); len(leaks) > 0 {
+			if leaks := r.left(); len(leaks) > 0 {
 				t.Errorf("left behind by unstage: %v", leaks)
 			}
 			for range 2 {
@@ -210,7 +210,7 @@ func TestStage_FileSystemOptionsReachTheFileSystem(t *testing.T) {
 	err := r.stage(id, staging, capability(writer, "ext4", "no_such_option"))
 	must(t, "stage with a strange option", err, codes.InvalidArgument)
 	has(t, err, "no_such_option", "ext4")
-	if leaks := r.leaks(); len(leaks) > 0 {
+	if leaks := r.left(); len(leaks) > 0 {
 		t.Errorf("left behind by a stage that failed: %v", leaks)
 	}
 	must(t, "stage", r.stage(id, staging, capability(writer, "ext4", "data=journal")), codes.OK)

@@ -134,6 +134,28 @@ func (r *rig) leaks() []string {
 	return leaks
 }
 
+// left is leaks, when nothing has become of them for a while: a program that is
+// just being started, by a test beside this one too, has inherited what was open,
+// and the kernel detaches an image when the last one has let go of it.
+func (r *rig) left() []string {
+	r.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.NewTimer(deadline)
+	defer timeout.Stop()
+	for {
+		leaks := r.leaks()
+		if len(leaks) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-timeout.C:
+			return leaks
+		}
+	}
+}
+
 // loops are the files in this place that are on loop devices, as the kernel
 // names them, if name is part of it.
 func (r *rig) loops(name string) []string {
