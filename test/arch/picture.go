@@ -147,7 +147,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		// These know the binary from the outside, as its users do.
 		// Whether a node keeps its books, its local database tells.
 		{Path: "test/host", Role: Support, Columns: People | Nodes},
-		{Path: "test/integration", Role: Tests, Columns: People},
+		{Path: "test/integration", Role: Tests, Columns: People, InTests: []string{"internal/agent/driver/docker/dockertest"}},
 		{Path: "test/e2e", Role: Tests, Columns: People, InTests: []string{"internal/agent/driver/docker/dockertest"}},
 		{Path: "test/e2e/mockdriver", Role: Apart},
 	}

@@ -30,6 +30,8 @@ type Account struct {
 	Loops []string
 	// Supervisors are the command lines of the agent's supervisors.
 	Supervisors []string
+	// Containers are those of an engine that run, if it was asked.
+	Containers []string
 }
 
 // Account asks everybody. Roots are those of the local drivers.
@@ -199,8 +201,9 @@ func (a *Account) processes() (all []string) {
 	if up != len(a.Running) {
 		all = append(all, fmt.Sprintf("the localdb has %d allocations up, and the servers have %d running", up, len(a.Running)))
 	}
-	if len(a.Supervisors) != tasks {
-		all = append(all, fmt.Sprintf("%d tasks run, under %d supervisors: %q", tasks, len(a.Supervisors), a.Supervisors))
+	if len(a.Supervisors)+len(a.Containers) != tasks {
+		all = append(all, fmt.Sprintf("%d tasks run, under %d supervisors: %q, and in %d containers: %q",
+			tasks, len(a.Supervisors), a.Supervisors, len(a.Containers), a.Containers))
 	}
 	return all
 }

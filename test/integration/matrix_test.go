@@ -12,8 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+	dockerclient "github.com/moby/moby/client"
+
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/agent/driver/docker/dockertest"
 	"github.com/berth-dev/berth/test/host"
 )
 
@@ -23,7 +27,8 @@ type machine struct {
 	*fleet
 	plugin *host.Plugin
 	gate   *host.Gate
-	starts int // of the writer so far
+	engine *dockertest.Engine // nil if the writer is no container
+	starts int                // of the writer so far
 }
 
 func newMachine(t *testing.T, opts host.Options) *machine {
@@ -40,12 +45,43 @@ func newMachine(t *testing.T, opts host.Options) *machine {
 // end.
 func (m *machine) writer() {
 	m.tb.Helper()
-	m.berth.Apply(strings.NewReplacer(
+	m.berth.Apply(m.contained(strings.NewReplacer(
 		`echo start >> /data/starts; while true; do date +%s%N >> /data/ticks; sleep 0.05; done`,
 		`trap 'touch /data/stopping; sleep 0.3; rm /data/stopping; exit 0' INT; echo start >> /data/starts; while true; do date +%s%N >> /data/ticks; sleep 0.05; done`,
 		`group "main" {`, "group \"main\" {\n restart {\n attempts = 5\n delay = \"10ms\"\n interval = \"1m\"\n mode = \"delay\"\n}\n",
 		`kill_timeout = "1s"`, `kill_timeout = "5s"`,
-	).Replace(jobFile), "--detach")
+	).Replace(jobFile)), "--detach")
+}
+
+// contained is a job of exec's as a container's, if there is an engine.
+func (m *machine) contained(job string) string {
+	if m.engine == nil {
+		return job
+	}
+	return strings.NewReplacer(`"exec"`, `"docker"`, "config {", fmt.Sprintf("config {\n image = %q\n network_mode = \"none\"", dockertest.Busybox),
+		"exit 0' INT;", "exit 0' TERM;").Replace(job)
+}
+
+// containers are those that the engine runs. What it knows, and does not run, is
+// a problem of a node at rest.
+func (m *machine) containers() (running []string, err error) {
+	if m.engine == nil {
+		return nil, nil
+	}
+	list, err := m.engine.Client.ContainerList(m.tb.Context(), dockerclient.ContainerListOptions{All: true})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; c.State != container.StateRunning {
+			return nil, fmt.Errorf("container %s is %s", c.Names[0], c.State)
+		}
+		running = append(running, list.Items[i].Names[0])
+	}
+	if shims := m.engine.Shims(); len(shims) != len(running) {
+		return nil, fmt.Errorf("%d containers run, and processes %d hold some", len(running), shims)
+	}
+	return running, nil
 }
 
 // settled waits until everybody says the same of the machine.
@@ -53,6 +89,9 @@ func (m *machine) settled(when string, running int) {
 	m.tb.Helper()
 	m.berth.Eventually(when+": all agree", limit, func() error {
 		a, err := m.berth.Account(m.client, m.plugin.Root)
+		if err == nil {
+			a.Containers, err = m.containers()
+		}
 		if err != nil {
 			return err
 		}
@@ -155,7 +194,9 @@ func phases() []phase {
 		{name: "BeforePublish", method: "NodePublishVolume"},
 		{name: "AfterPublish", method: "NodePublishVolume", after: true},
 		{name: "TaskStarts", task: true, there: func(m *machine) {
-			m.await("a supervisor", func() bool { return m.supervisor() > 0 })
+			m.await("a supervisor", func() bool {
+				return m.supervisor() > 0 || m.engine != nil && len(m.engine.Containers()) > 0
+			})
 		}},
 		{name: "TaskRuns", task: true, there: func(m *machine) {
 			m.await("the first tick", func() bool { return m.lines("ticks") > 0 })
@@ -242,6 +283,64 @@ func victims() map[string]func(m *machine) {
 	}
 }
 
+// engineVictims are who can be killed where tasks are containers.
+func engineVictims() map[string]func(m *machine) {
+	return map[string]func(m *machine){
+		"Engine": func(m *machine) {
+			m.engine.Kill()
+			m.gate.Open()
+			m.engine.Resume()
+		},
+		"Containerd": func(m *machine) {
+			m.engine.KillContainerd()
+			m.gate.Open()
+		},
+		"EngineAndContainerd": func(m *machine) {
+			m.engine.Kill()
+			m.engine.KillContainerd()
+			m.gate.Open()
+			m.engine.Resume()
+		},
+		"AgentAndEngine": func(m *machine) {
+			m.berth.Kill()
+			m.engine.Kill()
+			m.gate.Open()
+			m.berth.Resume() // the engine comes back later than the agent
+			m.engine.Resume()
+		},
+	}
+}
+
+// TestKillMatrixOfContainers kills the engine, what it runs containers with, and
+// the agent with it, in the phases in which either has a part.
+func TestKillMatrixOfContainers(t *testing.T) {
+	t.Parallel()
+	often := map[string]bool{
+		"AfterPublish/Engine": true, "TaskStarts/Engine": true, "TaskRuns/Engine": true, "TaskEnds/Engine": true, "BeforeUnpublish/Engine": true,
+		"TaskRuns/Containerd": true, "TaskEnds/EngineAndContainerd": true, "TaskStarts/AgentAndEngine": true, "TaskEnds/AgentAndEngine": true,
+	}
+	whole := os.Getenv("BERTH_KILL_MATRIX") == "all"
+	for victim, kill := range engineVictims() {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			engine := dockertest.Start(t, "--live-restore")
+			m := newMachine(t, host.Options{Config: fmt.Sprintf("driver \"docker\" {\n endpoint = %q\n}\n", engine.Socket)})
+			m.engine = engine
+			m.berth.Apply(strings.ReplaceAll(volumeFile, `"local"`, `"disk"`))
+			for _, p := range phases() {
+				name := p.name + "/" + victim
+				if !whole && !often[name] || !p.task && p.name != "AfterPublish" && p.name != "BeforeUnpublish" {
+					continue
+				}
+				began := time.Now()
+				m.cell(name, p, kill)
+				t.Logf("%s took %s", name, time.Since(began).Round(time.Millisecond))
+			}
+			m.berth.Run("volume", "delete", "pg")
+		})
+	}
+}
+
 // TestKillMatrix kills each process of a node in each phase of an allocation's
 // start and stop. Each time the node comes to what is wanted, everybody agrees
 // on what is there, the volume keeps what was written to it, and no task was
@@ -292,8 +391,10 @@ func (m *machine) cell(name string, p phase, kill func(*machine)) {
 	}
 	starts := m.lines("starts")
 	if !p.stops {
-		// Once, or once more where its supervisor died after it had begun.
-		if n := starts - m.starts; n < 1 || n > 1 && !strings.Contains(name, "Supervisor") || n > 2 {
+		// Once, or once more where its supervisor died after it had begun, or an engine
+		// that did not know yet that it had.
+		again := strings.Contains(name, "Supervisor") || m.engine != nil && p.name == "TaskStarts"
+		if n := starts - m.starts; n < 1 || n > 1 && !again || n > 2 {
 			m.tb.Errorf("%s: the task was started %d times", name, n)
 		}
 		m.starts = starts

@@ -297,6 +297,11 @@ func (d *Driver) remove(ctx context.Context, id string) error {
 			return d.problem(err)
 		}
 	}
+	// An engine that lost what holds the container may have removed only its own
+	// idea of it. Who goes on writing to a volume must not be left.
+	if err := killContained(bounded, id); err != nil {
+		return err
+	}
 	return d.forget(ctx, id)
 }
 

@@ -262,7 +262,13 @@ func (d *Driver) problem(err error) error {
 // unreachable reports whether an error comes from between here and the engine.
 func unreachable(err error) bool {
 	return client.IsErrConnectionFailed(err) || errors.Is(err, context.DeadlineExceeded) ||
-		errdefs.IsUnavailable(err) || isTransport(err)
+		errdefs.IsUnavailable(err) || isTransport(err) || alone(err)
+}
+
+// alone reports whether the engine lacks containerd, which it starts again when it
+// has ended. The engine passes on the error as words.
+func alone(err error) bool {
+	return strings.HasSuffix(plain(err), ": unavailable") || strings.Contains(err.Error(), "/containerd.sock")
 }
 
 // outdated reports whether the engine was replaced by one that does not speak the

@@ -243,9 +243,19 @@ func marked(pid int, mark string) bool {
 
 // contained reports whether a process is in a container: that is so as well for
 // one that has given its environment up, as su does.
+// One that has ended, and that nobody has heard of yet, is in none.
 func contained(pid int, container string) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
-	return err == nil && bytes.Contains(b, []byte(container))
+	dir := "/proc/" + strconv.Itoa(pid)
+	b, err := os.ReadFile(dir + "/cgroup")
+	if err != nil || !bytes.Contains(b, []byte(container)) {
+		return false
+	}
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return false
+	}
+	rest := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	return len(rest) > 0 && !bytes.ContainsAny(rest[0][:1], "ZX")
 }
 
 // split takes what the command writes apart.
@@ -387,20 +397,32 @@ func (v *visited) pause(d time.Duration) {
 
 // killMarked kills what bears a mark until nothing does, or ctx ends.
 func killMarked(ctx context.Context, mark string) {
+	_ = killAll(ctx, func(pid int) bool { return marked(pid, mark) }) // what does not die, goes with the container
+}
+
+// killContained kills what is in a container until nothing is, or ctx ends.
+func killContained(ctx context.Context, container string) error {
+	return killAll(ctx, func(pid int) bool { return contained(pid, container) })
+}
+
+func killAll(ctx context.Context, is func(pid int) bool) error {
 	for {
 		left := 0
 		names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
 		for _, name := range names {
 			pid, _ := strconv.Atoi(filepath.Base(name))
 			id, err := process.Of(pid)
-			if err != nil || pid == os.Getpid() || !marked(pid, mark) {
+			if err != nil || pid == os.Getpid() || !is(pid) {
 				continue
 			}
 			left++
 			_ = id.Signal(syscall.SIGKILL) // it may have ended
 		}
-		if left == 0 || !sleep(ctx, 4*lookAgain) {
-			return
+		if left == 0 {
+			return nil
+		}
+		if !sleep(ctx, 4*lookAgain) {
+			return fmt.Errorf("wait for %d processes of a container to die: %w", left, ctx.Err())
 		}
 	}
 }

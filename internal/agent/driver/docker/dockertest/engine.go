@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -150,6 +151,40 @@ func (e *Engine) Resume() {
 // Kill kills the engine with SIGKILL. What its containers run goes on.
 func (e *Engine) Kill() { e.signal(syscall.SIGKILL) }
 
+// KillContainerd kills what runs the containers for the engine. The engine starts
+// another one.
+func (e *Engine) KillContainerd() {
+	e.tb.Helper()
+	for _, pid := range e.named("containerd") {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
+}
+
+// Shims are the processes that hold what runs in containers, whatever the engine
+// knows of them. One that was cut off at its start, and holds nothing, is none.
+func (e *Engine) Shims() (holding []int) {
+	_, parents := e.family()
+	shims := e.named("containerd-shim-runc-v2")
+	for _, parent := range parents {
+		if slices.Contains(shims, parent) && !slices.Contains(holding, parent) {
+			holding = append(holding, parent)
+		}
+	}
+	return holding
+}
+
+// named are the engine's processes of a program.
+func (e *Engine) named(program string) (found []int) {
+	for _, pid := range e.processes() {
+		line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		name, _, _ := strings.Cut(string(line), "\x00")
+		if err == nil && filepath.Base(name) == program {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
 // Stop stops the engine, and with it what its containers run, unless it has
 // live-restore.
 func (e *Engine) Stop() { e.signal(syscall.SIGTERM) }
@@ -199,9 +234,20 @@ func (e *Engine) end() {
 
 // processes are those that name the engine's directory in their command line,
 // and their children.
-func (e *Engine) processes() []int {
+func (e *Engine) processes() (all []int) {
+	mine, parents := e.family()
+	for pid := range mine {
+		if pid != os.Getpid() && (mine[pid] || mine[parents[pid]] && parents[pid] != os.Getpid()) {
+			all = append(all, pid)
+		}
+	}
+	return all
+}
+
+// family is which processes name the engine's directory, and the parents of all.
+func (e *Engine) family() (mine map[int]bool, parents map[int]int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is one
-	mine, parents := map[int]bool{}, map[int]int{}
+	mine, parents = map[int]bool{}, map[int]int{}
 	for _, f := range files {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		b, err := os.ReadFile(f)
@@ -214,13 +260,7 @@ func (e *Engine) processes() []int {
 			parents[pid], _ = strconv.Atoi(fields[1])
 		}
 	}
-	var all []int
-	for pid := range mine {
-		if pid != os.Getpid() && (mine[pid] || mine[parents[pid]] && parents[pid] != os.Getpid()) {
-			all = append(all, pid)
-		}
-	}
-	return all
+	return mine, parents
 }
 
 // Import makes an image of a tar of files.
