@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -425,4 +426,38 @@ func TestNotRoot(t *testing.T) {
 	r.says("not root: volumes are not mounted")
 	r.says("registered")
 	r.interrupt()
+}
+
+// TestAllThatAnAgentSaysIsJSON, where that was asked for: what reads its lines
+// reads nothing else, on either stream, from its start to its end.
+func TestAllThatAnAgentSaysIsJSON(t *testing.T) {
+	t.Parallel()
+	// Short, for the driver's socket.
+	parent, err := os.MkdirTemp("/tmp", "berth")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	http, raft := ports(t)
+	agent := start(t, 0, "agent", "--dev", "--log-format", "json", "--data-dir", filepath.Join(parent, "d"), "--http-address", http, "--raft-address", raft)
+	agent.says("registered")
+	out, status := agent.interrupt()
+	if status != 0 {
+		t.Errorf("exit status %d", status)
+	}
+	var messages []string
+	for line := range strings.Lines(out) {
+		var one struct {
+			Time    time.Time `json:"time"`
+			Level   string    `json:"level"`
+			Message string    `json:"msg"`
+		}
+		if err := json.Unmarshal([]byte(line), &one); err != nil || one.Time.IsZero() || one.Level == "" || one.Message == "" {
+			t.Errorf("%q is no line of the log: %v", line, err)
+		}
+		messages = append(messages, one.Message)
+	}
+	if !slices.Contains(messages, "development agent") {
+		t.Errorf("nothing says where the agent is: %q", messages)
+	}
 }

@@ -79,7 +79,10 @@ func (p *process) run(ctx context.Context) error {
 	if err := p.wire(ctx); err != nil {
 		return errors.Join(err, data.abandon())
 	}
-	if p.dev {
+	switch {
+	case p.dev && p.cfg.LogFormat == "json": // who reads JSON reads nothing else
+		p.log.Info("development agent", "version", p.version, "address", p.cfg.HTTP.Address, "data_dir", p.cfg.DataDir)
+	case p.dev:
 		fmt.Fprintf(p.out, "berth %s: development agent on %s, data in %s; end it with Ctrl-C\n", p.version, p.cfg.HTTP.Address, p.cfg.DataDir)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

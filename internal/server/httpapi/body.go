@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,10 +23,11 @@ const bodyTime = 30 * time.Second
 func (r *request) decode(v any) error {
 	conn := http.NewResponseController(r.w)
 	_ = conn.SetReadDeadline(time.Now().Add(bodyTime)) // what has no deadlines, waits for nobody
-	dec := json.NewDecoder(r.Body)
+	var read bytes.Buffer
+	dec := json.NewDecoder(io.TeeReader(r.Body, &read))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return bodyError(err)
+		return r.bodyError(err, &read, v)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return bodyProblem("body", "has something after its JSON", "send one object")
@@ -33,6 +35,31 @@ func (r *request) decode(v any) error {
 	_ = conn.SetReadDeadline(time.Time{})
 	return nil
 }
+
+// bodyError says in the caller's words why a body cannot be read. Of names that
+// are not known it tells all, and what was meant: for that it reads the rest.
+func (r *request) bodyError(err error, read *bytes.Buffer, v any) error {
+	if !strings.HasPrefix(err.Error(), unknownField) {
+		return bodyError(err)
+	}
+	if _, err := io.Copy(read, r.Body); err != nil {
+		return bodyError(err)
+	}
+	if fields := unknownNames(read.Bytes(), reflect.TypeOf(v)); len(fields) > 0 {
+		return &api.Error{Code: api.CodeInvalid, Message: "the request's body has " + problems(len(fields)), Fields: fields}
+	}
+	return bodyError(err)
+}
+
+func problems(n int) string {
+	if n == 1 {
+		return "a problem"
+	}
+	return strconv.Itoa(n) + " problems"
+}
+
+// unknownField begins the errors of encoding/json about names.
+const unknownField = "json: unknown field "
 
 // bodyError says in the caller's words why a body cannot be read.
 func bodyError(err error) error {
@@ -43,7 +70,7 @@ func bodyError(err error) error {
 		kind   *json.UnmarshalTypeError
 		slow   net.Error
 	)
-	switch unknown, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field "); {
+	switch unknown, isUnknown := strings.CutPrefix(err.Error(), unknownField); {
 	case errors.As(err, &large):
 		return api.Errorf(api.CodeTooLarge, "the request's body is larger than %d bytes", large.Limit)
 	case errors.As(err, &slow) && slow.Timeout():

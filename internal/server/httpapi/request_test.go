@@ -26,22 +26,29 @@ func TestBodies(t *testing.T) {
 			code api.Code
 			want string
 		}{
-			"Empty":         {"", api.CodeInvalid, problem + "body is empty; send one object of JSON"},
-			"OnlySpace":     {" \n", api.CodeInvalid, problem + "body is empty; send one object of JSON"},
-			"CutOff":        {`{"plugin_id": "di`, api.CodeInvalid, problem + "body ends in the middle of its JSON; send one object of JSON"},
-			"HCL":           {`plugin_id = "disk"`, api.CodeInvalid, problem + "body is no JSON at byte 1: invalid character 'p' looking for beginning of value; send one object of JSON"},
-			"CommaTooMany":  {`{"plugin_id":"disk",}`, api.CodeInvalid, problem + "body is no JSON at byte 21: invalid character '}' looking for beginning of object key string; send one object of JSON"},
-			"UnknownName":   {`{"plugin":"disk"}`, api.CodeInvalid, problem + "plugin is not a known name; correct it, or remove it"},
-			"NotAnObject":   {`["disk"]`, api.CodeInvalid, problem + "body is of the wrong kind: array; give an object"},
-			"WrongKind":     {`{"plugin_id":7}`, api.CodeInvalid, problem + "plugin_id is of the wrong kind: number; give a string"},
-			"NotWhole":      {`{"capacity_min":1.5}`, api.CodeInvalid, problem + "capacity_min is of the wrong kind: number 1.5; give a whole number"},
-			"TooLargeForIt": {`{"capacity_min":99999999999999999999}`, api.CodeInvalid, problem + "capacity_min is of the wrong kind: number 99999999999999999999; give a whole number"},
-			"ListWanted":    {`{"capabilities":{}}`, api.CodeInvalid, problem + "capabilities is of the wrong kind: object; give a list"},
-			"WrongKindDeep": {`{"capabilities":[{"access_mode":true}]}`, api.CodeInvalid, problem + "capabilities.access_mode is of the wrong kind: bool; give a string"},
-			"SomethingMore": {`{} {}`, api.CodeInvalid, problem + "body has something after its JSON; send one object"},
-			"Null":          {`null`, api.CodeInvalid, ""},
-			"TooLarge":      {`{"plugin_id":"` + strings.Repeat("x", 1<<20) + `"}`, api.CodeTooLarge, "the request's body is larger than 1048576 bytes"},
-			"TooLargeInAll": {`{}` + strings.Repeat(" ", 1<<20), api.CodeInvalid, ""},
+			"Empty":        {"", api.CodeInvalid, problem + "body is empty; send one object of JSON"},
+			"OnlySpace":    {" \n", api.CodeInvalid, problem + "body is empty; send one object of JSON"},
+			"CutOff":       {`{"plugin_id": "di`, api.CodeInvalid, problem + "body ends in the middle of its JSON; send one object of JSON"},
+			"HCL":          {`plugin_id = "disk"`, api.CodeInvalid, problem + "body is no JSON at byte 1: invalid character 'p' looking for beginning of value; send one object of JSON"},
+			"CommaTooMany": {`{"plugin_id":"disk",}`, api.CodeInvalid, problem + "body is no JSON at byte 21: invalid character '}' looking for beginning of object key string; send one object of JSON"},
+			"UnknownName":  {`{"plugin":"disk"}`, api.CodeInvalid, problem + "plugin is not a known name; did you mean plugin_id?"},
+			"Unlike":       {`{"plugin_id":"disk","zzzzzz":1}`, api.CodeInvalid, problem + "zzzzzz is not a known name; correct it, or remove it"},
+			"UnknownNames": {
+				`{"plugin_idd":1,"capabilities":[{},{"acces_mode":"x"}],"parameters":{"anything":"goes"},"topology_request":{"requird":[]},"snapshot_id":"s"}`, api.CodeInvalid,
+				"the request's body has 3 problems\n  capabilities[1].acces_mode is not a known name; did you mean access_mode?\n" +
+					"  plugin_idd is not a known name; did you mean plugin_id?\n  topology_request.requird is not a known name; did you mean required?",
+			},
+			"UnknownNameCutOff": {`{"plugin_idd":1,"capa`, api.CodeInvalid, problem + "body ends in the middle of its JSON; send one object of JSON"},
+			"NotAnObject":       {`["disk"]`, api.CodeInvalid, problem + "body is of the wrong kind: array; give an object"},
+			"WrongKind":         {`{"plugin_id":7}`, api.CodeInvalid, problem + "plugin_id is of the wrong kind: number; give a string"},
+			"NotWhole":          {`{"capacity_min":1.5}`, api.CodeInvalid, problem + "capacity_min is of the wrong kind: number 1.5; give a whole number"},
+			"TooLargeForIt":     {`{"capacity_min":99999999999999999999}`, api.CodeInvalid, problem + "capacity_min is of the wrong kind: number 99999999999999999999; give a whole number"},
+			"ListWanted":        {`{"capabilities":{}}`, api.CodeInvalid, problem + "capabilities is of the wrong kind: object; give a list"},
+			"WrongKindDeep":     {`{"capabilities":[{"access_mode":true}]}`, api.CodeInvalid, problem + "capabilities.access_mode is of the wrong kind: bool; give a string"},
+			"SomethingMore":     {`{} {}`, api.CodeInvalid, problem + "body has something after its JSON; send one object"},
+			"Null":              {`null`, api.CodeInvalid, ""},
+			"TooLarge":          {`{"plugin_id":"` + strings.Repeat("x", 1<<20) + `"}`, api.CodeTooLarge, "the request's body is larger than 1048576 bytes"},
+			"TooLargeInAll":     {`{}` + strings.Repeat(" ", 1<<20), api.CodeInvalid, ""},
 		} {
 			got := w.send(http.MethodPut, "/v1/volume/default/pg", tc.body)
 			e := got.refusal(t)
