@@ -143,7 +143,12 @@ func TestChecksAreAskedByTheAgent(t *testing.T) {
 	})
 	b.Kill()
 	b.Resume()
-	b.Run("alloc", "exec", id, "rm", "/alloc/ready")
+	b.Eventually("the next agent has the task", limit, func() error {
+		if _, stderr, status := b.Try("alloc", "exec", id, "rm", "-f", "/alloc/ready"); status != 0 {
+			return fmt.Errorf("exit status %d: %s", status, stderr)
+		}
+		return nil
+	})
 	b.Eventually("the next agent asks", limit, are(api.CheckPassing, api.CheckPassing, api.CheckCritical))
 	after := checks()
 	for _, name := range []string{"http", "tcp"} {
