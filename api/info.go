@@ -33,7 +33,7 @@ type VolumeInfo struct {
 	// Findings are what differs between the plugin's word of it and the state's.
 	Findings []*Finding `json:"findings,omitempty"`
 	Waits    []Wait     `json:"waits,omitempty"`
-	// Warnings come with the answer to an import.
+	// Warnings come with the answer to a write.
 	Warnings []Field `json:"warnings,omitempty"`
 }
 

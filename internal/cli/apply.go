@@ -183,6 +183,7 @@ func (a *app) apply(ctx context.Context, c *client.Client, all *spec.File, when 
 			return done, fmt.Errorf("apply volume %s/%s: %w", ns, v.ID, when.orRepeat(err))
 		}
 		a.progress("volume %s/%s applied (%s)", ns, v.ID, info.Status.State)
+		a.warn(fmt.Sprintf("volume %s/%s: ", ns, v.ID), info.Warnings)
 		done.Volumes = append(done.Volumes, info)
 	}
 	for _, j := range all.Jobs {

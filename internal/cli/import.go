@@ -29,6 +29,8 @@ func (a *app) importCommand() *cobra.Command {
 			"first whether it has it, and whether it can be used so; its capacity and context are taken from there. 'berth apply'\n" +
 			"of a file with external_id registers without a question. Deleting a registered volume leaves its data at the provider.",
 		Args: cobra.MaximumNArgs(1),
+		// The id is a new one.
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	capability := uses(cmd)
 	cmd.Flags().StringVar(&plugin, "plugin", "", "the `plugin` that has the volume")
@@ -133,7 +135,7 @@ func (a *app) imported(v *api.VolumeInfo) {
 	}
 	a.progress("volume %s/%s is registered%s", v.Namespace, v.ID, note)
 	for _, w := range v.Warnings {
-		a.none("warning: " + plain(w.Message))
+		a.none("warning: " + plain(w.String()))
 	}
 }
 

@@ -18,6 +18,7 @@ var errChanges = errors.New("apply would change something")
 
 func (a *app) planCommand() *cobra.Command {
 	var detailed bool
+	var rests restsOn
 	var in *inputs
 	cmd := &cobra.Command{
 		Use:   "plan FILE...",
@@ -38,7 +39,7 @@ func (a *app) planCommand() *cobra.Command {
 				return err
 			}
 			a.warn("", all.Warnings)
-			plan, err := c.Plan(cmd.Context(), a.planRequest(all))
+			plan, err := rests.client(c).Plan(cmd.Context(), a.planRequest(all))
 			switch {
 			case err != nil:
 				return err
@@ -54,6 +55,7 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, fmt.Sprintf("exit with status %d if apply would change something", ExitChanges))
+	createFlag(cmd, &rests.createOnly)
 	in = inputFlags(cmd)
 	return cmd
 }

@@ -87,8 +87,6 @@ func (a *app) createSnapshotCommand() *cobra.Command {
 	createFlag(create, &when.createOnly)
 	create.Flags().StringVar(&keep, "keep", "", "delete it after this `time`, such as 30d or 12h (default: it stays)")
 	create.Flags().StringToStringVar(&parameters, "parameter", nil, "a `key=value` for the plugin; may be repeated")
-	k, _ := kindNamed("volume")
-	create.ValidArgsFunction = a.completeIDs(k)
 	wait = waitFlags(create)
 	return create
 }

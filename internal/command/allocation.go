@@ -203,7 +203,8 @@ func (c *PlaceAllocation) holds(tx *state.Tx, alloc *api.Allocation, group *api.
 				holders = append(holders, own)
 			}
 		}
-		if reason := fit.Hold(want, holders); reason != "" {
+		instance := fit.NodeInstance(slices.Collect(tx.NodePlugin(c.NodeID, vol.Spec.PluginID)))
+		if reason := fit.Hold(want, holders, instance); reason != "" {
 			return nil, conflict("volume %s: %s", vol.ID, reason)
 		}
 		taken = append(taken, want)

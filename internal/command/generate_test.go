@@ -447,6 +447,17 @@ func drawCollection(t *rapid.T, v state.View, now time.Time) command.Command {
 	return c
 }
 
+// oneTarget is the node whose plugin lacks SINGLE_NODE_MULTI_WRITER. Volumes can
+// grow there.
+const oneTarget api.NodeID = "n2"
+
+func nodeCapabilities(node api.NodeID) []string {
+	if node == oneTarget {
+		return []string{api.CapStageUnstage, api.CapExpandVolume}
+	}
+	return []string{api.CapStageUnstage, api.CapSingleNodeMultiWrite}
+}
+
 func drawReport(t *rapid.T, v state.View) command.Command {
 	r := api.Report{NodeID: nodeID(t), Session: "s1", Sequence: 1}
 	if id := v.Identity(r.NodeID); id != nil {
@@ -461,7 +472,7 @@ func drawReport(t *rapid.T, v state.View) command.Command {
 	}
 	if seldom(t, 3) {
 		r.Facts.Instances = []api.InstanceFact{{PluginID: "disk", Gone: seldom(t, 4), InstanceStatus: api.InstanceStatus{
-			Type: api.InstanceMonolith, Healthy: rapid.Bool().Draw(t, "healthy"), NodeCapabilities: []string{api.CapStageUnstage}, MaxVolumes: int64(rapid.IntRange(0, 2).Draw(t, "max")),
+			Type: api.InstanceMonolith, Healthy: rapid.Bool().Draw(t, "healthy"), NodeCapabilities: nodeCapabilities(r.NodeID), Driver: "disk.example", MaxVolumes: int64(rapid.IntRange(0, 2).Draw(t, "max")),
 		}}}
 	}
 	for a := range v.NodeAllocations(r.NodeID) {

@@ -2,19 +2,44 @@ package fit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/berth-dev/berth/api"
 )
 
 // Hold says why a new attachment cannot hold a volume beside those that hold
-// it now, or "" if it can (CSI spec, VolumeCapability.AccessMode).
-func Hold(want *api.Attachment, holders []*api.Attachment) string {
+// it now, or "" if it can (CSI spec, VolumeCapability.AccessMode). What a mode
+// allows rests on what the plugin makes of it: on is its instance that serves
+// the node of the new attachment, or nil if there is none.
+func Hold(want *api.Attachment, holders []*api.Attachment, on *api.Instance) string {
 	for _, h := range holders {
 		if reason := beside(want, h); reason != "" {
 			return holds(h) + reason
 		}
+		if reason := oneTarget(want, h, on); reason != "" {
+			return holds(h) + reason
+		}
 	}
 	return crowd(want, holders)
+}
+
+// oneTarget says why a plugin does not publish a volume a second time on a node.
+// One without SINGLE_NODE_MULTI_WRITER hears SINGLE_NODE_WRITER for
+// single-node-multi-writer, with which it is to refuse a second target path
+// (CSI spec, NodePublishVolume, second publish).
+func oneTarget(want, h *api.Attachment, on *api.Instance) string {
+	if want.AccessMode != api.SingleNodeMultiWriter && h.AccessMode != api.SingleNodeMultiWriter {
+		return ""
+	}
+	lacks := "lacks"
+	switch {
+	case on == nil || on.Driver == "":
+		lacks = "has not said yet that it has"
+	case slices.Contains(on.NodeCapabilities, api.CapSingleNodeMultiWrite):
+		return ""
+	}
+	return fmt.Sprintf(", and plugin %s on node %s %s %s, without which access mode %s allows one allocation",
+		want.PluginID, want.NodeID, lacks, api.CapSingleNodeMultiWrite, api.SingleNodeMultiWriter)
 }
 
 // holds names a holder.

@@ -17,6 +17,18 @@ import (
 // second publish).
 type model struct {
 	holders map[int]holder
+	// lacks are the nodes whose plugin takes one target path of a volume, unless
+	// it is for many nodes.
+	lacks map[api.NodeID]bool
+}
+
+// instance is the plugin's on a node.
+func (m model) instance(node api.NodeID) *api.Instance {
+	i := &api.Instance{PluginID: "disk", NodeID: node, InstanceStatus: api.InstanceStatus{Driver: "disk.example"}}
+	if !m.lacks[node] {
+		i.NodeCapabilities = []string{api.CapSingleNodeMultiWrite}
+	}
+	return i
 }
 
 type holder struct {
@@ -60,7 +72,7 @@ func (m model) keeps() bool {
 		return false
 	case alone > 0:
 		return len(m.holders) == 1
-	case modes[api.SingleNodeMultiWriter] > 0 && len(nodes) > 1:
+	case modes[api.SingleNodeMultiWriter] > 0 && (len(nodes) > 1 || len(m.holders) > 1 && m.lacks[slices.Collect(maps.Keys(nodes))[0]]):
 		return false
 	case modes[api.MultiNodeReaderOnly] > 0 && writers > 0:
 		return false
@@ -87,7 +99,10 @@ func drawHolder(t *rapid.T) holder {
 func TestHoldsAgainstAModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		m := model{holders: map[int]holder{}}
+		m := model{holders: map[int]holder{}, lacks: map[api.NodeID]bool{}}
+		for _, node := range []api.NodeID{"n1", "n2", "n3"} {
+			m.lacks[node] = rapid.Bool().Draw(t, "lacks")
+		}
 		held := map[int]*api.Attachment{}
 		for i := range rapid.IntRange(1, 30).Draw(t, "steps") {
 			if len(held) > 0 && rapid.IntRange(0, 2).Draw(t, "leave") == 0 {
@@ -97,7 +112,7 @@ func TestHoldsAgainstAModel(t *testing.T) {
 				continue
 			}
 			h := drawHolder(t)
-			reason := fit.Hold(h.attachment(i), slices.Collect(maps.Values(held)))
+			reason := fit.Hold(h.attachment(i), slices.Collect(maps.Values(held)), m.instance(h.node))
 			m.holders[i] = h
 			if fits := m.keeps(); fits != (reason == "") {
 				t.Fatalf("%+v beside %v: the model says %v, and the reason is %q", h, m.holders, fits, reason)
@@ -129,7 +144,7 @@ func TestHoldsDoNotDependOnTheOrder(t *testing.T) {
 
 func allHold(all []*api.Attachment) bool {
 	for i, a := range all {
-		if fit.Hold(a, all[:i]) != "" {
+		if fit.Hold(a, all[:i], tells) != "" {
 			return false
 		}
 	}
@@ -152,7 +167,7 @@ func TestValidationRefusesWhatCouldNeverHold(t *testing.T) {
 					Name: "g", Count: 1, Volumes: []api.VolumeRequest{request("one", one), request("two", two)},
 					Tasks: []api.Task{{Name: "t", Driver: "exec"}},
 				}}}
-				hold, err := fit.Hold(two, []*api.Attachment{one}), spec.Validate()
+				hold, err := fit.Hold(two, []*api.Attachment{one}, tells), spec.Validate()
 				if (hold == "") != (err == nil) {
 					t.Errorf("%s and %s, device %v: fit.Hold says %q, the validator %v", a, b, device, hold, err)
 				}

@@ -37,10 +37,15 @@ func ways() []hold {
 
 func (h hold) on(node api.NodeID) *api.Attachment {
 	return &api.Attachment{
-		AllocID: "0123456789abcdef", JobID: "db", NodeID: node, VolumeID: "pg",
+		AllocID: "0123456789abcdef", JobID: "db", NodeID: node, VolumeID: "pg", PluginID: "ebs",
 		AccessMode: h.mode, ReadOnly: h.readOnly, AttachmentMode: api.FileSystem,
 	}
 }
+
+// tells is an instance of a plugin that tells one writer on a node from many.
+var tells = &api.Instance{PluginID: "ebs", NodeID: "n1", InstanceStatus: api.InstanceStatus{
+	Driver: "ebs.example", NodeCapabilities: []string{api.CapStageUnstage, api.CapSingleNodeMultiWrite},
+}}
 
 // TestHoldsThatGoTogether compares who may hold a volume beside whom with a
 // table: anywhere, on the same node, or never.
@@ -55,8 +60,8 @@ func TestHoldsThatGoTogether(t *testing.T) {
 	for i, want := range ways() {
 		fmt.Fprintf(&b, "%2d %-28s", i+1, want)
 		for _, held := range ways() {
-			same := fit.Hold(want.on("n1"), []*api.Attachment{held.on("n1")})
-			other := fit.Hold(want.on("n1"), []*api.Attachment{held.on("n2")})
+			same := fit.Hold(want.on("n1"), []*api.Attachment{held.on("n1")}, tells)
+			other := fit.Hold(want.on("n1"), []*api.Attachment{held.on("n2")}, tells)
 			switch {
 			case same == "" && other == "":
 				b.WriteString("any ")
@@ -79,8 +84,8 @@ func TestHoldIsTheSameBothWays(t *testing.T) {
 	for _, a := range ways() {
 		for _, b := range ways() {
 			for _, node := range []api.NodeID{"n1", "n2"} {
-				one := fit.Hold(a.on("n1"), []*api.Attachment{b.on(node)}) == ""
-				two := fit.Hold(b.on(node), []*api.Attachment{a.on("n1")}) == ""
+				one := fit.Hold(a.on("n1"), []*api.Attachment{b.on(node)}, tells) == ""
+				two := fit.Hold(b.on(node), []*api.Attachment{a.on("n1")}, tells) == ""
 				if one != two {
 					t.Errorf("%s beside %s: allowed %v, the other way round %v", a, b, one, two)
 				}
@@ -109,8 +114,41 @@ func TestHoldNamesTheHolderAndTheReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := fit.Hold(c.want, c.holders); got != c.reason {
+			if got := fit.Hold(c.want, c.holders, tells); got != c.reason {
 				t.Errorf("reason = %q\n want %q", got, c.reason)
+			}
+		})
+	}
+}
+
+// Without SINGLE_NODE_MULTI_WRITER a plugin hears SINGLE_NODE_WRITER for
+// single-node-multi-writer, and refuses a second target path.
+func TestHoldIsForOneWhereThePluginDoesNotTellWriters(t *testing.T) {
+	t.Parallel()
+	many, readers := hold{api.SingleNodeMultiWriter, false}, hold{api.SingleNodeMultiWriter, true}
+	lacks := &api.Instance{PluginID: "ebs", NodeID: "n1", InstanceStatus: api.InstanceStatus{Driver: "ebs.example", NodeCapabilities: []string{api.CapStageUnstage}}}
+	const alone = "allocation 01234567 of job db on node n1 holds it, and plugin ebs on node n1 lacks SINGLE_NODE_MULTI_WRITER, " +
+		"without which access mode single-node-multi-writer allows one allocation"
+	for name, c := range map[string]struct {
+		want, held hold
+		on         *api.Instance
+		reason     string
+	}{
+		"tells":          {many, many, tells, ""},
+		"lacks":          {many, many, lacks, alone},
+		"readers":        {readers, readers, lacks, alone},
+		"other mode":     {hold{api.MultiNodeMultiWriter, false}, many, lacks, alone},
+		"for many nodes": {hold{api.MultiNodeMultiWriter, false}, hold{api.MultiNodeMultiWriter, false}, lacks, ""},
+		"not there":      {many, many, nil, strings.Replace(alone, "lacks", "has not said yet that it has", 1)},
+		"silent":         {many, many, &api.Instance{PluginID: "ebs", NodeID: "n1"}, strings.Replace(alone, "lacks", "has not said yet that it has", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := fit.Hold(c.want.on("n1"), []*api.Attachment{c.held.on("n1")}, c.on); got != c.reason {
+				t.Errorf("reason = %q\n want %q", got, c.reason)
+			}
+			if got := fit.Hold(c.want.on("n1"), nil, c.on); got != "" {
+				t.Errorf("beside nobody: %q", got)
 			}
 		})
 	}

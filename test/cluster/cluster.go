@@ -221,7 +221,7 @@ func (c *Cluster) scratch() string {
 	return dir
 }
 
-// CopyLog copies the log of a server that is stopped.
+// CopyLog copies the log of a server that is stopped, or writes nothing more.
 func (c *Cluster) CopyLog() consensus.Stores {
 	c.TB.Helper()
 	copied := raft.NewInmemStore()

@@ -21,6 +21,10 @@ type mortal struct {
 	dies  bool
 	left  int           // entries until it has come so far
 	there chan struct{} // closed then; nil if nobody waits for it
+	// cut is not nil where nothing that is written comes to be, and closed when
+	// that is known.
+	cut   chan struct{}
+	tried int // entries that were written in vain
 }
 
 // StoreLog implements raft.LogStore.
@@ -28,6 +32,16 @@ func (m *mortal) StoreLog(l *raft.Log) error { return m.StoreLogs([]*raft.Log{l}
 
 // StoreLogs implements raft.LogStore.
 func (m *mortal) StoreLogs(logs []*raft.Log) error {
+	m.mu.Lock()
+	cut := m.cut
+	if cut != nil {
+		m.tried += len(logs)
+	}
+	m.mu.Unlock()
+	if cut != nil {
+		<-cut
+		return errDead
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.dead {
@@ -65,6 +79,35 @@ func (c *Cluster) Doom(n int) (died <-chan struct{}) { return c.arm(n, true) }
 // Written answers a channel that is closed as soon as n more entries are in the
 // server's log. It is for servers whose stores are in memory.
 func (c *Cluster) Written(n int) <-chan struct{} { return c.arm(n, false) }
+
+// Depose has another server lead, with all that this one has committed. This one
+// does not know: it goes on deciding, answers who is connected to it, and waits
+// for what it writes to be committed, which it never is. With learn, it hears of
+// it and ends; learn answers how many entries it tried to write. It is for
+// servers whose stores are in memory.
+func (c *Cluster) Depose() (learn func() int) {
+	c.TB.Helper()
+	c.mu.Lock()
+	old := c.server
+	c.mu.Unlock()
+	cut := make(chan struct{})
+	old.log.mu.Lock()
+	old.log.cut = cut
+	old.log.mu.Unlock()
+	c.stores = c.CopyLog()
+	c.StartServer()
+	return func() int {
+		old.log.mu.Lock()
+		tried := old.log.tried
+		old.log.mu.Unlock()
+		close(cut)
+		old.stop()
+		if err := <-old.ended; err != nil {
+			c.TB.Errorf("the server that was deposed ended with %v", err)
+		}
+		return tried
+	}
+}
 
 func (c *Cluster) arm(n int, dies bool) <-chan struct{} {
 	c.mu.Lock()

@@ -90,6 +90,7 @@ func chaos(t *testing.T, seed uint64) {
 	}
 	o := csitest.Options{
 		Attach: r.IntN(4) > 0, Stage: r.IntN(4) > 0, Topology: r.IntN(2) > 0, PublishReadonly: r.IntN(2) > 0, Seed: seed,
+		MultiWriter: seed%4 < 2, // without it single-node-multi-writer is for one at a time
 	}
 	for range volumes {
 		w.names = append(w.names, fmt.Sprintf("v%d", len(w.names)+1))
@@ -183,7 +184,7 @@ func (w *world) volume(name string) api.VolumeSpec {
 	spec := cluster.VolumeSpec()
 	w.more.shape(&spec, name)
 	if shared(name) {
-		for _, mode := range []api.AccessMode{api.MultiNodeMultiWriter, api.MultiNodeReaderOnly} {
+		for _, mode := range []api.AccessMode{api.MultiNodeMultiWriter, api.MultiNodeReaderOnly, api.SingleNodeMultiWriter} {
 			spec.Capabilities = append(spec.Capabilities, api.Capability{AccessMode: mode, AttachmentMode: api.FileSystem})
 		}
 	}
@@ -198,8 +199,11 @@ func (w *world) job(name string) api.JobSpec {
 	if shared(name) {
 		group.Count = 1 + w.rand.IntN(3)
 		group.Volumes[0].AccessMode = api.MultiNodeMultiWriter
-		if w.rand.IntN(3) == 0 {
+		switch w.rand.IntN(4) {
+		case 0:
 			group.Volumes[0].AccessMode, group.Volumes[0].ReadOnly = api.MultiNodeReaderOnly, true
+		case 1:
+			group.Volumes[0].AccessMode = api.SingleNodeMultiWriter
 		}
 	}
 	if w.more != nil && w.rand.IntN(3) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/agent/allocrunner/hook"
 	"github.com/berth-dev/berth/internal/agent/csi/csitest"
 	"github.com/berth-dev/berth/internal/controller/dispatcher"
 	"github.com/berth-dev/berth/test/cluster"
@@ -746,5 +747,111 @@ func TestPain32VolumeGrowsInUse(t *testing.T) {
 		if _, after := holder(p.Cluster); after.AllocID != before.AllocID || v.Status.Capacity != larger {
 			t.Errorf("the volume has %d bytes, and is used by %s instead of %s", v.Status.Capacity, after.AllocID.Short(), before.AllocID.Short())
 		}
+	})
+}
+
+// Nothing can be done to storage in a page: each thing that a person does to a
+// volume is one request, which says what it rests on. So two who edit the same
+// form do not overwrite each other, and a form that is sent twice makes one
+// volume.
+func TestPain27WhatIsDoneToAVolumeIsOneRequestEach(t *testing.T) {
+	t.Parallel()
+	o := provider
+	o.Expand = true
+	pain(t, cluster.Config{Provider: o}, func(t *testing.T, p *patient) {
+		ctx, ns, spec := context.Background(), api.DefaultNamespace, cluster.VolumeSpec()
+		cluster.Must[api.VolumeInfo](p.Cluster)(p.Client.IfAbsent().ApplyVolume(ctx, ns, "pg", spec, 0))
+		if _, err := p.Client.IfAbsent().ApplyVolume(ctx, ns, "pg", spec, 0); api.CodeOf(err) != api.CodeConflict {
+			t.Errorf("created twice: %v", err)
+		}
+		seen := p.AwaitVolume("pg", api.VolumeReady, limit)
+		spec.CapacityMin = larger
+		cluster.Must[api.VolumeInfo](p.Cluster)(p.Client.ApplyVolume(ctx, ns, "pg", spec, seen.Version))
+		other := cluster.VolumeSpec()
+		other.Name = "another form"
+		if _, err := p.Client.ApplyVolume(ctx, ns, "pg", other, seen.Version); api.CodeOf(err) != api.CodeConflict {
+			t.Errorf("edited by two: %v", err)
+		}
+		if v := awaitChanged(p.Cluster); v.Status.Capacity != larger || v.Spec.Name != "" {
+			t.Errorf("the volume has %d bytes, and is called %q", v.Status.Capacity, v.Spec.Name)
+		}
+		if err := p.Client.DeleteVolume(ctx, ns, "pg", 0); err != nil {
+			t.Error(err)
+		}
+		p.pass(time.Minute)
+		if left := p.Backend.Volumes(); len(left) > 0 {
+			t.Errorf("the provider still has %+v", left)
+		}
+	})
+}
+
+// A directory of a machine that was added is never used, one that is gone is
+// still there, and what was is stuck to: a node's directories are what its agent
+// says now, also to a server that was started again.
+func TestPain33HostVolumesAreWhatTheNodeSaysNow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	pain(t, cluster.Config{Agents: 2, Provider: provider}, func(t *testing.T, p *patient) {
+		ctx := context.Background()
+		spec := cluster.JobSpec(1)
+		spec.Groups[0].Volumes = []api.VolumeRequest{{Name: "models", Type: api.VolumeTypeHost, Source: "models", ReadOnly: true}}
+		here := map[string]hook.HostVolume{"models": {Path: dir}}
+		on := func(job api.JobID) api.NodeID {
+			t.Helper()
+			p.AwaitJob(job, api.JobRunning, limit)
+			return read[api.JobInfo](p.Cluster)(p.Client.Job(ctx, api.DefaultNamespace, job, client.Query{})).Allocations[0].NodeID
+		}
+		p.apply("first", spec)
+		p.pass(time.Minute)
+		j := read[api.JobInfo](p.Cluster)(p.Client.Job(ctx, api.DefaultNamespace, "first", client.Query{}))
+		if len(j.Allocations) > 0 || !strings.Contains(fmt.Sprint(j.Waits), "models") {
+			t.Errorf("without the directory, the job has %d allocations and waits for %v", len(j.Allocations), j.Waits)
+		}
+		p.Nodes[1].Agent().Describe(api.Profile{}, here)
+		if got := on("first"); got != p.Nodes[1].ID() {
+			t.Errorf("the job runs on %s, and %s has the directory", got, p.Nodes[1].ID())
+		}
+		p.stop("first")
+		p.AwaitRest(limit)
+		p.Nodes[1].Agent().Describe(api.Profile{}, nil)
+		p.Nodes[0].Agent().Describe(api.Profile{}, here)
+		p.pass(time.Minute)
+		p.StopServer()
+		p.StartServer()
+		p.apply("second", spec)
+		if got := on("second"); got != p.Nodes[0].ID() {
+			t.Errorf("the job runs on %s, and %s has the directory now", got, p.Nodes[0].ID())
+		}
+	})
+}
+
+// A vendor's plugin wants another orchestrator, and ends at once without it: it
+// is named with its node by whatever waits for it, and keeps nothing else from
+// going on.
+func TestPain34PluginThatDoesNotRunHereIsNamed(t *testing.T) {
+	t.Parallel()
+	pain(t, cluster.Config{Agents: 2, Provider: provider}, func(t *testing.T, p *patient) {
+		p.use("pg", "db")
+		for _, n := range p.Nodes {
+			n.StopDriver()
+		}
+		p.pass(2 * time.Minute)
+		began := p.entries()
+		p.make("web")
+		p.apply("idle", cluster.JobSpec(1))
+		p.AwaitJob("idle", api.JobRunning, limit)
+		p.pass(30 * time.Minute)
+		text := fmt.Sprint(p.volume("web").Waits)
+		if !strings.Contains(text, "plugin provider") || !strings.Contains(text, "node n") {
+			t.Errorf("a new volume waits for %s", text)
+		}
+		if wrote := p.entries() - began; wrote > 60 {
+			t.Errorf("half an hour of waiting wrote %d entries", wrote)
+		}
+		for _, n := range p.Nodes {
+			n.StartDriver()
+		}
+		p.AwaitVolume("web", api.VolumeReady, 10*time.Minute)
+		p.stop("idle")
 	})
 }

@@ -3,6 +3,7 @@ package simulation_test
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,40 @@ func TestLeaderDiesBetweenAnyTwoSteps(t *testing.T) {
 			t.Errorf("calls (-without a death +with one):\n%s", diff)
 		}
 		return died
+	})
+}
+
+// overlap is for how long a leader does not know that it is none any more: ten
+// times as long as raft leaves it in doubt.
+const overlap = 5 * time.Second
+
+// TestTwoLeadersInARow carries a volume through its whole life. With the first
+// entry of the log, with the second, and so on, another server takes over, and
+// the leader goes on for a while with its controllers, and with the agents that
+// are connected to it. Nothing that it decides comes to be: the driver hears of
+// each call once, and nothing is left behind.
+func TestTwoLeadersInARow(t *testing.T) {
+	t.Parallel()
+	var steps, vain atomic.Int64
+	t.Cleanup(func() {
+		if !t.Failed() && (steps.Load() < 10 || vain.Load() < steps.Load()/2) {
+			t.Errorf("after %d steps a leader was deposed, and went on deciding after %d of them", steps.Load(), vain.Load())
+		}
+	})
+	eachStep(t, func(t *testing.T, o csitest.Options, step int) (deposed bool) {
+		want, _ := lifeOf(t, o, nil, nil)
+		got, deposed := lifeOf(t, o, written(step), func(c *cluster.Cluster) {
+			learn := c.Depose()
+			(&patient{Cluster: c, t: t}).pass(overlap)
+			steps.Add(1)
+			if learn() > 0 {
+				vain.Add(1)
+			}
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("calls (-with one leader +with two):\n%s", diff)
+		}
+		return deposed
 	})
 }
 

@@ -166,7 +166,7 @@ func (r *round) mount(at *api.Attachment) bool {
 		return false
 	}
 	vol := r.v.Volume(at.Namespace, at.VolumeID)
-	r.provider.mount(vol.Status.ExternalID, user{at.AllocID, at.Name}, statetest.Hold{Node: r.agent.node, Mode: at.AccessMode, ReadOnly: at.ReadOnly})
+	r.provider.mount(vol.Status.ExternalID, user{at.AllocID, at.Name}, statetest.Hold{Node: r.agent.node, Mode: at.AccessMode, ReadOnly: at.ReadOnly, OneTarget: r.provider.oneTarget})
 	r.say("publication/"+string(at.VolumeID), api.PublicationFact{Namespace: at.Namespace, VolumeID: at.VolumeID, Staged: true})
 	r.say(attachmentKey(at), api.AttachmentFact{AllocID: at.AllocID, Name: at.Name, State: api.NodePublished, TargetPath: "/t"})
 	return true

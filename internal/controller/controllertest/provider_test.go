@@ -28,6 +28,8 @@ type provider struct {
 	// is not deleted before its snapshots.
 	works   int
 	depends bool
+	// oneTarget: it lacks SINGLE_NODE_MULTI_WRITER.
+	oneTarget bool
 	// troubled: it may fail.
 	troubled bool
 }
@@ -52,6 +54,7 @@ func newProvider(t *rapid.T) *provider {
 		t: t, attaches: !seldom(t, "attaches nothing", 4), readonly: rapid.Bool().Draw(t, "readonly"),
 		room: oneOf[int64](t, "room", 0, 1, 2), volumes: map[string]*stored{}, names: map[string]string{}, troubled: true,
 		shots: map[string]*shot{}, works: number(t, "works", 3), depends: rapid.Bool().Draw(t, "depends"),
+		oneTarget: rapid.Bool().Draw(t, "one target"),
 	}
 }
 
@@ -69,6 +72,9 @@ func (p *provider) status(healthy bool, node api.NodeID) api.InstanceStatus {
 	}
 	if p.readonly {
 		s.ControllerCapabilities = append(s.ControllerCapabilities, api.CapPublishReadonly)
+	}
+	if !p.oneTarget {
+		s.NodeCapabilities = append(s.NodeCapabilities, api.CapSingleNodeMultiWrite)
 	}
 	if !healthy {
 		s.Reason = "drawn"

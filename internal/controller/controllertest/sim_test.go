@@ -96,7 +96,7 @@ func (s *sim) note(before state.View, c command.Command) {
 	case *command.PlaceAllocation:
 		job := before.Job(c.Namespace, c.JobID)
 		for _, r := range job.Spec.Group(c.Group).Volumes {
-			h := held{r.Source, statetest.Hold{Node: c.NodeID, Mode: r.AccessMode, ReadOnly: r.ReadOnly}}
+			h := held{r.Source, statetest.Hold{Node: c.NodeID, Mode: r.AccessMode, ReadOnly: r.ReadOnly, OneTarget: s.provider.oneTarget}}
 			for who, other := range s.holds {
 				if other.volume == h.volume && h.Excludes(other.Hold) {
 					s.t.Fatalf("volume %s is held for %+v by %s, and now for %+v", h.volume, other.Hold, who.alloc.Short(), h.Hold)

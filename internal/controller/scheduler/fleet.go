@@ -75,6 +75,17 @@ func (f *fleet) instance(plugin api.PluginID, node api.NodeID) *api.Instance {
 	return byNode[node]
 }
 
+// sharing is an instance of the plugin that publishes a volume several times on
+// its node, or nil.
+func (f *fleet) sharing(plugin api.PluginID) *api.Instance {
+	for _, n := range f.nodes {
+		if i := f.instance(plugin, n.ID); i != nil && slices.Contains(i.NodeCapabilities, api.CapSingleNodeMultiWrite) {
+			return i
+		}
+	}
+	return nil
+}
+
 // plugin is what the plugin's instances say together.
 func (f *fleet) plugin(id api.PluginID) fit.Plugin {
 	if f.instances[id] == nil {

@@ -255,7 +255,7 @@ func (p *pass) rejects(node *api.Node, group *api.TaskGroup, requests []wanted, 
 		holders = slices.DeleteFunc(holders, func(h *api.Attachment) bool { return p.moving[h.AllocID] })
 		holders = append(holders, p.fleet.held(w.volume)...)
 		holders = append(holders, attachments[:i]...)
-		if reason := holdReason(attachments[i], holders); reason != "" {
+		if reason := holdReason(attachments[i], holders, p.fleet.instance(w.volume.Spec.PluginID, node.ID)); reason != "" {
 			return reason
 		}
 	}
@@ -321,11 +321,11 @@ func away(node *api.Node) string {
 }
 
 // holdReason is fit.Hold for the holders of one volume.
-func holdReason(want *api.Attachment, holders []*api.Attachment) string {
+func holdReason(want *api.Attachment, holders []*api.Attachment, on *api.Instance) string {
 	holders = slices.DeleteFunc(holders, func(h *api.Attachment) bool {
 		return h.VolumeID != want.VolumeID || h.Namespace != want.Namespace
 	})
-	if reason := fit.Hold(want, holders); reason != "" {
+	if reason := fit.Hold(want, holders, on); reason != "" {
 		return fmt.Sprintf("volume %s: %s", want.VolumeID, reason)
 	}
 	return ""

@@ -68,7 +68,7 @@ func (p *pass) circular(id api.JobID, requests []wanted, seen map[api.JobID]bool
 	for at := range theirs.empty() {
 		for _, r := range at.group.Attached() {
 			for _, w := range requests {
-				if r.Ephemeral == nil && w.request.Ephemeral == nil && r.VolumeFor(at.index) == w.volume.ID && collide(r, w.request) {
+				if r.Ephemeral == nil && w.request.Ephemeral == nil && r.VolumeFor(at.index) == w.volume.ID && p.collide(r, w) {
 					return true
 				}
 			}
@@ -86,8 +86,12 @@ func (p *pass) circular(id api.JobID, requests []wanted, seen map[api.JobID]bool
 
 // collide reports whether two requests cannot hold one volume together on any
 // node.
-func collide(a, b *api.VolumeRequest) bool {
-	return fit.Hold(anywhere(a), []*api.Attachment{anywhere(b)}) != ""
+func (p *pass) collide(r *api.VolumeRequest, w wanted) bool {
+	var on *api.Instance
+	if r.AccessMode == api.SingleNodeMultiWriter || w.request.AccessMode == api.SingleNodeMultiWriter {
+		on = p.nodes().sharing(w.volume.Spec.PluginID)
+	}
+	return fit.Hold(anywhere(r), []*api.Attachment{anywhere(w.request)}, on) != ""
 }
 
 // anywhere is what a request would hold wherever it is placed: on the same node
@@ -129,8 +133,8 @@ func (p *pass) absence(at place, r *api.VolumeRequest, vol *api.Volume) *absence
 			continue
 		}
 		want := anywhere(r)
-		want.NodeID = h.NodeID
-		if why := fit.Hold(want, []*api.Attachment{h}); why != "" {
+		want.NodeID, want.PluginID = h.NodeID, vol.Spec.PluginID
+		if why := fit.Hold(want, []*api.Attachment{h}, p.nodes().instance(want.PluginID, h.NodeID)); why != "" {
 			if reason == "" {
 				reason = fmt.Sprintf("volume %s: %s", vol.ID, why)
 			}

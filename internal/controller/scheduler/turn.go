@@ -92,7 +92,7 @@ func mayKeep(other *api.Job, mine *api.Attachment) bool {
 			want := &api.Attachment{
 				VolumeID: mine.VolumeID, NodeID: "anywhere else", ReadOnly: r.ReadOnly, AccessMode: r.AccessMode, AttachmentMode: r.AttachmentMode,
 			}
-			if fit.Hold(want, []*api.Attachment{mine}) != "" {
+			if fit.Hold(want, []*api.Attachment{mine}, nil) != "" {
 				return true
 			}
 		}
@@ -104,7 +104,10 @@ func mayKeep(other *api.Job, mine *api.Attachment) bool {
 // that it would get now.
 func (p *pass) keeps(other *api.Job, mine *api.Attachment) bool {
 	for _, want := range p.would(other) {
-		if want.VolumeID == mine.VolumeID && want.Namespace == mine.Namespace && fit.Hold(want, []*api.Attachment{mine}) != "" {
+		if want.VolumeID != mine.VolumeID || want.Namespace != mine.Namespace {
+			continue
+		}
+		if fit.Hold(want, []*api.Attachment{mine}, p.fleet.instance(want.PluginID, want.NodeID)) != "" {
 			return true
 		}
 	}

@@ -46,7 +46,7 @@ func (p *pass) held(requests []wanted, serial uint64) *lack {
 	anywhere := p.attachments(requests, "", serial)
 	for i, w := range requests {
 		holders := slices.Concat(slices.Collect(p.v.Holders(w.volume.Namespace, w.volume.ID)), p.nodes().held(w.volume))
-		if reason := holdReason(anywhere[i], holders); reason != "" {
+		if reason := holdReason(anywhere[i], holders, nil); reason != "" {
 			return &lack{request: w.request, volume: w.volume.ID, reason: reason}
 		}
 	}

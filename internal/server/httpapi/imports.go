@@ -50,6 +50,7 @@ func (h *Handler) importVolume(r *request) (any, error) {
 		return nil, api.Errorf(api.CodeConflict, "volume %s was deleted in the meantime", id)
 	}
 	info := h.volumeInfo(v, vol)
+	info.Warnings = volumeWarnings(v, vol)
 	for _, n := range notes {
 		info.Warnings = append(info.Warnings, api.Field{Message: n})
 	}

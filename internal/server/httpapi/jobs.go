@@ -131,7 +131,9 @@ func (h *Handler) applyJob(r *request, apply *command.ApplyJob) (any, error) {
 	if job == nil {
 		return nil, api.Errorf(api.CodeNotFound, "job %s was written, and has been collected since", apply.ID)
 	}
-	return h.jobInfo(v, job), nil
+	info := h.jobInfo(v, job)
+	info.Warnings = jobWarnings(v, job)
+	return info, nil
 }
 
 // checkJob finds every problem of a spec that can be found before it is applied.

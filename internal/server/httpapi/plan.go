@@ -49,12 +49,13 @@ func (h *Handler) plan(r *request) (any, error) {
 	for i := range asked.Volumes {
 		v := &asked.Volumes[i]
 		apply, err := h.plannedVolume(cmp.Or(v.Namespace, api.DefaultNamespace), v.ID, v.Spec, v.Version)
+		apply.IfAbsent = r.ifAbsent
 		specs.Volumes = append(specs.Volumes, apply)
 		check("volume", apply.Namespace, string(v.ID), err)
 	}
 	for i := range asked.Jobs {
 		j := &asked.Jobs[i]
-		apply := &command.ApplyJob{Namespace: cmp.Or(j.Namespace, api.DefaultNamespace), ID: j.ID, UID: newUID(), Spec: j.Spec, Version: j.Version}
+		apply := &command.ApplyJob{Namespace: cmp.Or(j.Namespace, api.DefaultNamespace), ID: j.ID, UID: newUID(), Spec: j.Spec, Version: j.Version, IfAbsent: r.ifAbsent}
 		specs.Jobs = append(specs.Jobs, apply)
 		check("job", apply.Namespace, string(j.ID), h.checkJob(apply))
 	}

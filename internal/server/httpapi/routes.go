@@ -77,7 +77,7 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "DELETE /v1/job/{namespace}/{id}", name: "StopJob", doc: "Stop a job.",
 			handle: h.stopJob, query: conditional(), answer: api.JobInfo{}},
 		{pattern: "POST /v1/plan", name: "Plan", doc: "Say what applying volumes and jobs would do, one after the other, and do nothing.",
-			handle: h.plan, body: api.PlanRequest{}, answer: api.Plan{}},
+			handle: h.plan, creates: true, body: api.PlanRequest{}, answer: api.Plan{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/plan", name: "PlanJob", doc: "Say what applying a job would do, and do nothing.",
 			handle: h.planJob, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobPlan{}},
 		{pattern: "GET /v1/job/{namespace}/{id}/revisions", name: "JobRevisions", doc: "List the specs that were applied for a job, without them, newest first.",

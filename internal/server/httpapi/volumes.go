@@ -63,7 +63,9 @@ func (h *Handler) putVolume(r *request) (any, error) {
 	if vol == nil {
 		return nil, api.Errorf(api.CodeNotFound, "volume %s was written, and has been deleted since", id)
 	}
-	return h.volumeInfo(v, vol), nil
+	info := h.volumeInfo(v, vol)
+	info.Warnings = volumeWarnings(v, vol)
+	return info, nil
 }
 
 func (h *Handler) deleteVolume(r *request) (any, error) {

@@ -111,6 +111,8 @@ func TestConditionsInHeaders(t *testing.T) {
 			{"WhereNothingIsCreated", http.MethodPost, "/v1/sweep", api.SweepRequest{}, []string{"If-None-Match", "*"}, http.StatusBadRequest, "nothing is created here"},
 			{"Read", http.MethodGet, path, nil, []string{"If-None-Match", "*"}, http.StatusOK, `"id":"pg"`},
 			{"PlanOfACreation", http.MethodPost, "/v1/job/default/db/plan", idleJob(), []string{"If-None-Match", "*"}, http.StatusOK, `"action":"create"`},
+			{"PlanOfCreations", http.MethodPost, "/v1/plan", api.PlanRequest{Jobs: []api.PlanJob{{ID: "db", Spec: idleJob()}}}, []string{"If-None-Match", "*"}, http.StatusOK, `"action":"create"`},
+			{"PlanOfWhatIsThere", http.MethodPost, "/v1/plan", api.PlanRequest{Volumes: []api.PlanVolume{{ID: "pg", Spec: volume()}}}, []string{"If-None-Match", "*"}, http.StatusConflict, "is there already"},
 			{"SnapshotOfNothing", http.MethodPut, "/v1/snapshot/default/s", api.SnapshotCreation{VolumeID: "none"}, []string{"If-None-Match", "*"}, http.StatusNotFound, "none"},
 			{"DeleteOfAnotherVersion", http.MethodDelete, path, nil, []string{"If-Match", `"7"`}, http.StatusConflict, "the change was made for version 7"},
 		} {

@@ -7,10 +7,16 @@ type Hold struct {
 	Node     api.NodeID
 	Mode     api.AccessMode
 	ReadOnly bool
+	// OneTarget says that the plugin lacks SINGLE_NODE_MULTI_WRITER on the node:
+	// it is told of SINGLE_NODE_WRITER instead.
+	OneTarget bool
 }
 
-// HoldOf is how an attachment holds its volume.
-func HoldOf(a *api.Attachment) Hold { return Hold{a.NodeID, a.AccessMode, a.ReadOnly} }
+// HoldOf is how an attachment holds its volume, with a plugin that has all
+// capabilities.
+func HoldOf(a *api.Attachment) Hold {
+	return Hold{Node: a.NodeID, Mode: a.AccessMode, ReadOnly: a.ReadOnly}
+}
 
 // Writes reports whether the holder may write.
 func (h Hold) Writes() bool {
@@ -31,7 +37,7 @@ func (h Hold) Excludes(other Hold) bool {
 		api.SingleNodeWriter:       false,
 		api.SingleNodeReaderOnly:   false,
 		api.SingleNodeSingleWriter: false,
-		api.SingleNodeMultiWriter:  oneNode,
+		api.SingleNodeMultiWriter:  oneNode && !h.OneTarget && !other.OneTarget,
 		api.MultiNodeReaderOnly:    writers == 0,
 		api.MultiNodeSingleWriter:  writers < 2,
 		api.MultiNodeMultiWriter:   true,
