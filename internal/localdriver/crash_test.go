@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,7 +51,16 @@ func newLife(r *rig, k kind) *life {
 		{"stage again", l.stage, l.wantGrown},
 		{"unstage again", l.unstage, l.wantNoLeaks},
 		{"snapshot", func() error { return l.snapshot("idle") }, nil},
-		{"restore", func() error { return r.copyOf(k, "restored", record.Source{Snapshot: idOf("idle")}) }, l.wantRestored},
+		{"restore", func() error { return r.copyOf(k, "restored", record.Source{Snapshot: idOf("idle")}) }, nil},
+		{"stage restored", func() error { return l.stageCopy("restored") }, func() { l.wantCopied("restored") }},
+		{"unstage restored", func() error { return l.unstageCopy("restored") }, nil},
+		// What the kernel remembers of the copy does not keep the original away.
+		{"stage after the copy", l.stage, l.wantGrown},
+		{"unstage after the copy", l.unstage, l.wantNoLeaks},
+		{"clone", func() error { return r.copyOf(k, "clone", record.Source{Volume: l.id}) }, nil},
+		{"stage clone", func() error { return l.stageCopy("clone") }, func() { l.wantCopied("clone") }},
+		{"unstage clone", func() error { return l.unstageCopy("clone") }, l.wantNoLeaks},
+		{"delete clone", func() error { return r.remove(idOf("clone")) }, nil},
 		{"delete restored", func() error { return r.remove(idOf("restored")) }, nil},
 		{"delete snapshot", func() error { return r.dropSnapshot(idOf("idle")) }, nil},
 		{"delete snapshot in use", func() error { return r.dropSnapshot(idOf("in use")) }, nil},
@@ -172,19 +182,18 @@ func (l *life) wantGrown() {
 	}
 }
 
-// wantRestored looks into the copy of the snapshot.
-func (l *life) wantRestored() {
-	r, t := l.r, l.r.t
-	t.Helper()
-	id, staging := idOf("restored"), r.staging("restored")
-	must(t, "stage the copy", r.stage(id, staging, l.k.capability()), codes.OK)
+func (l *life) stageCopy(name string) error {
+	return l.r.stage(idOf(name), l.r.staging(name), l.k.capability())
+}
+
+func (l *life) unstageCopy(name string) error { return l.r.unstage(idOf(name), l.r.staging(name)) }
+
+// wantCopied looks into a copy that is staged.
+func (l *life) wantCopied(name string) {
+	l.r.t.Helper()
 	if !l.k.block {
-		wantFile(t, filepath.Join(staging, "file"), "data")
+		wantFile(l.r.t, filepath.Join(l.r.staging(name), "file"), "data")
 	}
-	must(t, "unstage the copy", r.unstage(id, staging), codes.OK)
-	// What the kernel remembers of the copy does not keep the original away.
-	must(t, "stage the original", l.stage(), codes.OK)
-	must(t, "unstage the original", l.unstage(), codes.OK)
 }
 
 func (l *life) wantNoFiles() {
@@ -225,22 +234,84 @@ func (l *life) succeed(c call) {
 // untilKilled makes the calls until the driver kills itself, and returns the
 // number of the call that saw it.
 func (l *life) untilKilled(step string) (number int) {
+	l.r.t.Helper()
+	number, killed := l.killedAt(step, 1, 0)
+	if !killed {
+		l.r.t.Fatalf("the driver never came to %q", step)
+	}
+	return number
+}
+
+// killedAt makes the calls from number on until the driver kills itself, as it
+// comes to the step for the nth time, and returns the number of the call that
+// saw it; or it makes all, with none killed.
+func (l *life) killedAt(step string, nth, number int) (_ int, killed bool) {
 	t := l.r.t
 	t.Helper()
-	child := l.r.spawn(step)
-	for number, c := range l.calls {
-		err := c.make()
+	child := l.r.spawn(step, childCrashNth+"="+strconv.Itoa(nth))
+	for ; number < len(l.calls); number++ {
+		c := l.calls[number]
+		var err error
+		waitFor(t, "the volume to be free", func() bool {
+			err = c.make()
+			return status.Code(err) != codes.Aborted
+		})
 		if status.Code(err) == codes.Unavailable {
 			l.r.awaitKilled(child)
-			return number
+			return number, true
 		}
 		must(t, c.name+" before the crash", err, codes.OK)
 		if c.check != nil {
 			c.check()
 		}
 	}
-	t.Fatalf("the driver never came to %q", step)
-	return 0
+	l.r.kill(child)
+	return 0, false
+}
+
+// eachTime kills the driver every time that it comes to the step in the life:
+// mend then brings back what the kill took, and says from which call on the life
+// is repeated. The call that was cut off is made by a driver that lives.
+func (l *life) eachTime(step string, mend func(number int) int) {
+	t := l.r.t
+	t.Helper()
+	var seen []string
+	for number := 0; ; number++ {
+		var killed bool
+		if number, killed = l.killedAt(step, 1, number); !killed {
+			break
+		}
+		seen = append(seen, l.calls[number].name)
+		back := mend(number)
+		stop := l.r.start()
+		for _, c := range l.calls[back : number+1] {
+			l.succeed(c)
+		}
+		stop()
+	}
+	if len(seen) == 0 {
+		t.Errorf("the driver never came to %q", step)
+	}
+	for _, call := range cutOff(l.k, step) {
+		if !slices.Contains(seen, call) {
+			t.Errorf("%q cut off %q, and not %s", step, seen, call)
+		}
+	}
+}
+
+// stagedBefore is the call that staged what a call finds staged: after a reboot
+// it has to be made again. It is the call itself if nothing is staged.
+func (l *life) stagedBefore(number int) int {
+	back := number
+	for i, c := range l.calls[:number] {
+		switch {
+		case strings.HasPrefix(c.name, "stage"):
+			back = i
+		case strings.HasPrefix(c.name, "unstage"):
+			back = number
+		}
+	}
+	return back
 }
 
 // passes reports whether a volume of the kind ever comes to the step.
@@ -266,6 +337,24 @@ func passes(k kind, step string) bool {
 	return true
 }
 
+// cutOff are calls of a life that must have come to a step, for those steps that
+// several calls come to.
+func cutOff(k kind, step string) []string {
+	switch {
+	case step == "create: recorded", step == "create: content made":
+		return []string{"create", "restore", "clone"}
+	case step == "copy: made" && k.block: // it is not copied in use
+		return []string{"snapshot", "restore", "clone"}
+	case step == "copy: made":
+		return []string{"snapshot in use", "snapshot", "restore", "clone"}
+	case step == "stage: recorded":
+		return []string{"stage", "stage again", "stage restored", "stage after the copy", "stage clone"}
+	case step == "unstage: unmounted":
+		return []string{"unstage", "unstage again", "unstage restored", "unstage after the copy", "unstage clone"}
+	}
+	return nil
+}
+
 // eachCrash runs a test for every step of every kind of volume.
 func eachCrash(t *testing.T, kinds []kind, test func(t *testing.T, l *life, step string)) {
 	if testing.Short() {
@@ -287,49 +376,67 @@ func eachCrash(t *testing.T, kinds []kind, test func(t *testing.T, l *life, step
 func TestCrash_RepeatedCallFinishes(t *testing.T) {
 	t.Parallel()
 	eachCrash(t, allKinds(), func(_ *testing.T, l *life, step string) {
-		number := l.untilKilled(step)
-		l.r.start()
-		l.from(number)
+		l.eachTime(step, func(number int) int { return number })
 	})
 }
 
 func TestCrash_OppositeCallsUndo(t *testing.T) {
 	t.Parallel()
-	eachCrash(t, []kind{directory, ext4}, func(_ *testing.T, l *life, step string) {
-		number := l.untilKilled(step)
-		l.r.start()
-		switch l.calls[number].name {
-		case "create", "restore", "snapshot", "snapshot in use":
-			// The orchestrator learns the id only by asking again.
-			l.succeed(l.calls[number])
+	eachCrash(t, []kind{directory, ext4, xfs, btrfs, subvolume}, func(t *testing.T, l *life, step string) {
+		most := 1
+		if l.k == directory || l.k == ext4 {
+			most = 10 // the others take longer
 		}
-		for _, undo := range []string{
-			"unpublish", "unstage", "delete restored", "delete snapshot", "delete snapshot in use", "delete",
-		} {
-			// What the deletion has already removed answers NOT_FOUND.
-			if l.calls[number].name == "delete" && strings.HasPrefix(undo, "un") {
-				continue
+		for nth := range most {
+			number, killed := l.killedAt(step, nth+1, 0)
+			if !killed && nth == 0 {
+				t.Fatalf("the driver never came to %q", step)
 			}
-			l.succeed(l.calls[l.number(undo)])
+			if !killed {
+				return
+			}
+			stop := l.r.start()
+			l.undo(number)
+			stop()
 		}
 	})
+}
+
+// undo takes back what was done until a call was cut off, with that call's
+// opposite first.
+func (l *life) undo(number int) {
+	l.r.t.Helper()
+	cut := l.calls[number].name
+	switch cut {
+	case "create", "restore", "clone", "snapshot", "snapshot in use":
+		// The orchestrator learns the id only by asking again.
+		l.succeed(l.calls[number])
+	}
+	between := func(first, last string) bool { return l.number(first) <= number && number <= l.number(last) }
+	for _, undo := range []string{
+		"unpublish", "unstage", "unstage restored", "unstage clone", "delete clone", "delete restored", "delete snapshot", "delete snapshot in use", "delete",
+	} {
+		switch {
+		// What is not there, or what its deletion has already removed, answers NOT_FOUND.
+		case cut == "delete" && strings.HasPrefix(undo, "un"):
+		case undo == "unstage restored" && !between("restore", "unstage clone"):
+		case undo == "unstage clone" && !between("clone", "unstage clone"):
+		case undo == "unpublish" || undo == "unstage" || l.calls[l.number(undo)].check == nil:
+			l.succeed(call{undo, l.calls[l.number(undo)].make, nil})
+		default:
+			l.succeed(l.calls[l.number(undo)])
+		}
+	}
 }
 
 // A machine that loses power keeps the records and loses mounts and devices.
 func TestCrash_RebootInTheMiddle(t *testing.T) {
 	t.Parallel()
-	eachCrash(t, []kind{ext4, device}, func(_ *testing.T, l *life, step string) {
-		number := l.untilKilled(step)
-		l.r.reboot()
-		l.r.start()
-		// The workload comes back and wants its volume.
-		switch again := l.number("stage again"); {
-		case number >= l.number("stage") && number < again:
-			number = l.number("stage")
-		case number > again && number <= l.number("unstage again"):
-			number = again
-		}
-		l.from(number)
+	eachCrash(t, []kind{ext4, xfs, btrfs, device, subvolume}, func(_ *testing.T, l *life, step string) {
+		l.eachTime(step, func(number int) int {
+			l.r.reboot()
+			return l.stagedBefore(number) // the workload comes back and wants its volume
+		})
 	})
 }
 

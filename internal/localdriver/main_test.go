@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -20,6 +21,8 @@ const (
 	childRoot  = "LOCALDRIVER_ROOT"
 	childSock  = "LOCALDRIVER_SOCK"
 	childCrash = "LOCALDRIVER_CRASH_AT"
+	// childCrashNth is how many times it comes to the step; 1 if it is not set.
+	childCrashNth = "LOCALDRIVER_CRASH_NTH"
 	// childAlone: it takes its own children along.
 	childAlone = "LOCALDRIVER_CRASH_ALONE"
 )
@@ -41,8 +44,10 @@ func beDriver() error {
 		return err
 	}
 	crash := os.Getenv(childCrash)
+	nth, _ := strconv.Atoi(os.Getenv(childCrashNth))
+	var times atomic.Int64
 	d.OnStep(func(step string) {
-		if step != crash {
+		if step != crash || times.Add(1) < int64(nth) {
 			return
 		}
 		if os.Getenv(childAlone) != "" {

@@ -228,6 +228,10 @@ func (t Tools) run(ctx context.Context, program string, args ...string) ([]byte,
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, path, args...)
+	// The machine's memory of what is on which device is seconds old: a program
+	// that believed it would refuse a UUID that a device had before it was given
+	// to another image.
+	cmd.Env = append(os.Environ(), "BLKID_FILE=/dev/null")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.Output()
 	var exit *exec.ExitError

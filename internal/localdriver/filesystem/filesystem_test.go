@@ -223,6 +223,17 @@ func TestMake_FailureCarriesTheComplaint(t *testing.T) {
 	}
 }
 
+// What the machine remembers of devices may be of an image that was there before:
+// mkfs.btrfs then takes the volume's own UUID for another's.
+func TestMake_DoesNotBelieveTheCacheOfDevices(t *testing.T) {
+	t.Parallel()
+	tools := filesystem.Tools{Dirs: []string{fake(t, "mkfs.btrfs", "echo cache $BLKID_FILE >&2; exit 3")}}
+	err := tools.Make(t.Context(), filesystem.Btrfs, "/dev/none", uuidOf(t), false)
+	if err == nil || !strings.Contains(err.Error(), "cache /dev/null") {
+		t.Errorf("error is %v, want no cache", err)
+	}
+}
+
 func TestMake_CancelEndsTheProgram(t *testing.T) {
 	t.Parallel()
 	tools := filesystem.Tools{Dirs: []string{fake(t, "mkfs.ext4", "exec sleep 1000")}}
