@@ -10,6 +10,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -143,11 +144,21 @@ func exitStatus(err error) int {
 	return ExitFailed
 }
 
-// printError says what went wrong, with every problem on a line of its own.
+// codeFailed is the code of an error that is none of the API's, nor of usage.
+const codeFailed api.Code = "failed"
+
+// printError says what went wrong, with every problem on a line of its own; with
+// --json it is one object with the names of the API's errors.
 func (a *app) printError(err error) {
 	text := err.Error()
 	if _, waited := errors.AsType[*endedError](err); errors.Is(err, context.Canceled) && !waited {
 		text = "interrupted"
+	}
+	if a.json && a.template == nil {
+		e := json.NewEncoder(a.Stderr)
+		e.SetEscapeHTML(false)
+		_ = e.Encode(asObject(err, text)) // there is nobody else to tell
+		return
 	}
 	for i, line := range strings.Split(text, "\n") {
 		if i == 0 {
@@ -155,6 +166,19 @@ func (a *app) printError(err error) {
 		}
 		fmt.Fprintln(a.Stderr, plain(line))
 	}
+}
+
+// asObject is an error for a program. Its message has no problems that are in
+// its fields.
+func asObject(err error, text string) *api.Error {
+	said := api.Error{Code: codeFailed, Message: text}
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		said = *e
+		said.Message = strings.Replace(text, e.Error(), e.Message, 1)
+	} else if exitStatus(err) == ExitUsage {
+		said.Code = api.CodeInvalid
+	}
+	return &said
 }
 
 func (a *app) root() *cobra.Command {
@@ -180,7 +204,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.address, "address", a.fromEnv("BERTH_ADDRESS", client.DefaultAddress), "`URL` of the servers' API (BERTH_ADDRESS)")
 	flags.StringVarP(&a.namespace, "namespace", "n", a.fromEnv("BERTH_NAMESPACE", string(api.DefaultNamespace)), "`namespace` to look into (BERTH_NAMESPACE)")
-	flags.BoolVar(&a.json, "json", false, "print the API's JSON, and nothing else")
+	flags.BoolVar(&a.json, "json", false, "print the API's JSON, and nothing else; errors too, on standard error")
 	var text string
 	flags.StringVar(&text, templateFlag, "", templateHelp)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {

@@ -153,8 +153,11 @@ func TestUnknownNamesSayWhereToLook(t *testing.T) {
 		"operation status create/x/y@1 -n dev": "/v1/operation/create/x/y@1 is not there (see 'berth operation list -n dev')",
 	} {
 		for _, flags := range [][]string{nil, {"--json"}} {
-			got := run(t, f.URL, append(strings.Fields(command), flags...)...)
-			if diff := cmp.Diff(result{stderr: "berth: " + want + "\n", status: 1}, got, cmp.AllowUnexported(result{})); diff != "" {
+			got, said := run(t, f.URL, append(strings.Fields(command), flags...)...), "berth: "+want+"\n"
+			if flags != nil {
+				said = `{"code":"not_found","message":"` + want + "\"}\n"
+			}
+			if diff := cmp.Diff(result{stderr: said, status: 1}, got, cmp.AllowUnexported(result{})); diff != "" {
 				t.Errorf("%s %s (-want +got):\n%s", command, flags, diff)
 			}
 		}

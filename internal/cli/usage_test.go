@@ -26,7 +26,6 @@ func TestWrongUsage(t *testing.T) {
 		"volume list --templte x":     `unknown flag: --templte; did you mean --template? (see 'berth volume list --help')`,
 		"volume list --template {{":   `--template cannot be read: 1: unclosed action`,
 		"volume list --template=":     `--template is empty; give one such as '{{.ID}}'`,
-		"status --json --template x":  `--json and --template exclude each other; leave one out`,
 		"frobnicate":                  `berth has no command "frobnicate" (see 'berth --help')`,
 		"volume lst":                  `berth volume has no command "lst"; did you mean list? (see 'berth volume --help')`,
 		"system snapshot sav":         `berth system snapshot has no command "sav"; did you mean save? (see 'berth system snapshot --help')`,
@@ -129,9 +128,31 @@ func TestNoServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := run(t, address, "volume", "list", "--json")
-	want := result{status: cli.ExitFailed, stderr: "berth: no server answers at " + address + ": dial tcp " + l.Addr().String() +
-		": connect: connection refused (is the agent running there? set --address or BERTH_ADDRESS)\n"}
+	want := result{status: cli.ExitFailed, stderr: `{"code":"unavailable","message":"no server answers at ` + address + ": dial tcp " + l.Addr().String() +
+		": connect: connection refused (is the agent running there? set --address or BERTH_ADDRESS)\",\"retry\":true}\n"}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(result{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestErrorsForPrograms: with --json an error is one object, with the API's code
+// and each of its problems; with a template it is for a person.
+func TestErrorsForPrograms(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, map[string]any{
+		"GET /v1/volume/default/pg": &api.Error{Code: api.CodeInvalid, Message: "the request has 2 problems", Fields: []api.Field{
+			{Path: "a", Message: "is b", Mend: "write c"}, {Path: "d", Message: "is <e>"},
+		}},
+	})
+	for words, want := range map[string]result{
+		"volume explain pg --json":           {status: cli.ExitUsage, stderr: `{"code":"invalid","message":"the request has 2 problems","fields":[{"path":"a","message":"is b","mend":"write c"},{"path":"d","message":"is <e>"}]}` + "\n"},
+		"volume list --json x":               {status: cli.ExitUsage, stderr: `{"code":"invalid","message":"berth volume list does not take \"x\" (see 'berth volume list --help')"}` + "\n"},
+		"node list --json":                   {status: cli.ExitFailed, stderr: `{"code":"not_found","message":"/v1/nodes is not there"}` + "\n"},
+		"status --json --template x":         {status: cli.ExitUsage, stderr: `{"code":"invalid","message":"--json and --template exclude each other; leave one out"}` + "\n"},
+		"volume explain pg --template {{.}}": {status: cli.ExitUsage, stderr: "berth: the request has 2 problems\n  a is b; write c\n  d is <e>\n"},
+	} {
+		if diff := cmp.Diff(want, run(t, f.URL, strings.Fields(words)...), cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("berth %s (-want +got):\n%s", words, diff)
+		}
 	}
 }
