@@ -612,6 +612,7 @@ func (t *Task) validateMounts(p *Problems, task string, requests map[string]*Vol
 				"names %q, and the group has no such volume", m.Volume)
 		}
 		p.destination(at+".destination", m.Destination)
+		p.kernels(at+".destination", m.Destination, requests[m.Volume])
 		if m.PropagationMode != "" {
 			oneOf(p, at+".propagation_mode", m.PropagationMode, PropagationModes()...)
 		}
@@ -626,6 +627,33 @@ func (t *Task) validateMounts(p *Problems, task string, requests map[string]*Vol
 // Signals lists the kill signals that a task may ask for.
 func Signals() []string {
 	return []string{"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+}
+
+// kernels checks that a mount is not where the kernel, or the task itself, has
+// something: only a block device may be among the devices.
+func (p *Problems) kernels(at, dest string, r *VolumeRequest) {
+	const elsewhere = `choose a directory of its own, such as "/data"`
+	clean := path.Clean(dest)
+	first, rest, _ := strings.Cut(strings.TrimPrefix(clean, "/"), "/")
+	name, _, _ := strings.Cut(rest, "/")
+	block := r == nil || r.AttachmentMode == BlockDevice
+	switch {
+	case first == "proc", first == "sys", clean == "/dev":
+		p.Addf(at, elsewhere, "is %s, and /%s is the kernel's", clean, first)
+	case first == "dev" && slices.Contains(deviceNames(), name):
+		p.Addf(at, `choose a name of its own, such as "/dev/data"`, "is %s, and /dev/%s is the kernel's", clean, name)
+	case first == "dev" && !block:
+		p.Addf(at, elsewhere, "is %s, and the volume is a %s: /dev is for block devices", clean, FileSystem)
+	case clean == "/local", clean == "/secrets":
+		p.Addf(at, elsewhere, "is %s, and would hide the task's own directory", clean)
+	}
+}
+
+// deviceNames are what the kernel and programs expect in /dev.
+func deviceNames() []string {
+	return []string{
+		"console", "core", "fd", "full", "kmsg", "mem", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+	}
 }
 
 // destination checks the place of a mount inside a task. Only plain paths can

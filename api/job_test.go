@@ -171,6 +171,19 @@ func TestJobSpecValidate(t *testing.T) {
 			k + `.volume_mount[8].destination is used twice; mount each volume at a place of its own`,
 			k + `.volume_mount[9].destination is "/a\x00b"; give a plain absolute path`,
 		}},
+		"DestinationsOfTheKernel": {mounts("/proc/1", "/sys", "/dev", "/dev/data", "/dev/null", "/dev/shm/x", "/local", "/devices"), []string{
+			k + `.volume_mount[0].destination is /proc/1, and /proc is the kernel's; choose a directory of its own, such as "/data"`,
+			k + `.volume_mount[1].destination is /sys, and /sys is the kernel's; choose a directory of its own, such as "/data"`,
+			k + `.volume_mount[2].destination is /dev, and /dev is the kernel's; choose a directory of its own, such as "/data"`,
+			k + `.volume_mount[3].destination is /dev/data, and the volume is a file-system: /dev is for block devices; choose a directory of its own, such as "/data"`,
+			k + `.volume_mount[4].destination is /dev/null, and /dev/null is the kernel's; choose a name of its own, such as "/dev/data"`,
+			k + `.volume_mount[5].destination is /dev/shm/x, and /dev/shm is the kernel's; choose a name of its own, such as "/dev/data"`,
+			k + `.volume_mount[6].destination is /local, and would hide the task's own directory; choose a directory of its own, such as "/data"`,
+		}},
+		"BlockDeviceAmongTheDevices": {func(s *api.JobSpec) {
+			mounts("/dev/data", "/dev/disk/data")(s)
+			request(func(r *api.VolumeRequest) { r.AttachmentMode = api.BlockDevice })(s)
+		}, nil},
 		"OneDestinationInTwoSpellings": {mounts("/data", "/data/"), []string{
 			k + ".volume_mount[1].destination is used twice; mount each volume at a place of its own",
 		}},

@@ -168,7 +168,8 @@ var mountTable = &table[api.VolumeMount]{
 	fields: []field[api.VolumeMount]{
 		text("volume", "The name of the group's volume block.",
 			func(m *api.VolumeMount) *string { return &m.Volume }).required(`volume = "..."`),
-		place("destination", "The absolute path in the task. It may begin with ${NOMAD_TASK_DIR}, ${NOMAD_SECRETS_DIR} or ${NOMAD_ALLOC_DIR}, for /local, /secrets and /alloc.",
+		place("destination", "The absolute path in the task. It may begin with ${NOMAD_TASK_DIR}, ${NOMAD_SECRETS_DIR} or ${NOMAD_ALLOC_DIR}, for /local, /secrets and /alloc. "+
+			"A block device may be below /dev.",
 			func(m *api.VolumeMount) *string { return &m.Destination }).required(`destination = "/data"`),
 		flag("read_only", "The task only reads the volume. It does in any case if the group's volume is read_only.",
 			func(m *api.VolumeMount) *bool { return &m.ReadOnly }),

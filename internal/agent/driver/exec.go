@@ -114,12 +114,14 @@ func (e *Exec) Check(task api.Task) error {
 	if e.rules.Load().disabled {
 		p.Add("driver", "is exec: "+Forbidden(NameExec), "use another driver")
 	}
-	e.inspect(&p, task)
+	cmd, _ := e.inspect(&p, task)
 	mounts := make([]Mount, len(task.VolumeMounts))
 	for i, m := range task.VolumeMounts {
 		mounts[i] = Mount{Destination: m.Destination, ReadOnly: m.ReadOnly}
 	}
-	newLayout(e.systemDirs).add(&p, mounts)
+	l := newLayout(e.systemDirs)
+	l.hostDevices = cmd.privileged
+	l.add(&p, mounts)
 	return p.Err("the task")
 }
 
@@ -176,6 +178,7 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 	var p api.Problems
 	cmd, who := e.inspect(&p, spec.Task)
 	layout := newLayout(e.systemDirs)
+	layout.hostDevices = cmd.privileged
 	layout.own(spec.Dir)
 	shared := func(m Mount) bool { return filepath.Clean(m.Destination) == "/alloc" }
 	if spec.AllocDir != "" && !slices.ContainsFunc(spec.Mounts, shared) {

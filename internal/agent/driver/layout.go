@@ -21,13 +21,18 @@ func DefaultSystemDirs() []string {
 }
 
 // Directories that every isolated task has.
-func kernelDirs() []string { return []string{"/dev", "/proc", "/sys"} }
+func kernelDirs() []string { return []string{deviceDir, "/proc", "/sys"} }
+
+// deviceDir has a task's devices.
+const deviceDir = "/dev"
 
 // layout is the root file system of an isolated task, in the making.
 type layout struct {
 	system []string
 	binds  []executor.Bind
 	links  map[string]string
+	// hostDevices: the task sees the host's /dev.
+	hostDevices bool
 }
 
 // newLayout begins with the host's system directories.
@@ -168,6 +173,8 @@ func (l *layout) obstacle(m Mount) (message, mend string) {
 		return fmt.Sprintf("is %q, which is not an absolute path", dest), elsewhere
 	case dest == "/":
 		return "is the root of the task", elsewhere
+	case m.inDevices() && !l.hostDevices:
+		return "", ""
 	case slices.ContainsFunc(kernelDirs(), func(dir string) bool { return within(dest, dir) }):
 		return fmt.Sprintf("is %s, and /%s is the kernel's", dest, firstOf(dest)), elsewhere
 	case slices.Contains(l.system, dest):
@@ -192,6 +199,13 @@ func (l *layout) obstacle(m Mount) (message, mend string) {
 		return fmt.Sprintf("is %s, which is no directory", m.Destination), elsewhere
 	}
 	return "", ""
+}
+
+// inDevices reports whether it is a block device that is to be among the task's
+// devices. Of a mount without a source only the place is known; that such a place
+// is for block devices, and not one of the kernel's own, was checked with the job.
+func (m Mount) inDevices() bool {
+	return m.Destination != deviceDir && within(m.Destination, deviceDir) && (m.Source == "" || m.isFile())
 }
 
 // isFile reports whether the volume is a block device or a file.

@@ -214,6 +214,79 @@ func TestBlockDeviceVolumeIsUsable(t *testing.T) {
 	}
 }
 
+// TestBlockDeviceIsTheTasksUsers: databases that bring their own file system do
+// not run as root, and look for it among the devices.
+func TestBlockDeviceIsTheTasksUsers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	device, frozen := w.loopDevice("mine"), w.loopDevice("other")
+	before := w.owner(device)
+	spec := w.script(`for d in /dev/data /disks/a/data; do
+			head -c 5 $d; echo; (echo hello | dd of=$d conv=fsync) 2>/dev/null; head -c 5 $d; echo; (echo mine_ | dd of=$d conv=fsync) 2>/dev/null
+		done
+		head -c 5 /dev/frozen; echo; (echo no | dd of=/dev/frozen) 2>/dev/null && echo written
+		ls /disks/a; stat -c '%u:%g %a %F' /dev/data /dev/frozen /disks/a/data`)
+	spec.Task.User = "1234:5678"
+	spec.Mounts = []driver.Mount{
+		{Source: device, Destination: "/dev/data"},
+		{Source: device, Destination: "/disks/a/data"},
+		{Source: w.volume("v"), Destination: "/disks/b"},
+		{Source: frozen, Destination: "/dev/frozen", ReadOnly: true},
+	}
+	want := []string{
+		"mine_", "hello", "mine_", "hello", "other", "data",
+		"1234:5678 600 block special file", "1234:5678 400 block special file", "1234:5678 600 block special file",
+	}
+	if diff := cmp.Diff(want, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("block devices (-want +got):\n%s", diff)
+	}
+	if after := w.owner(device); after != before {
+		t.Errorf("the host's device was %s and is %s", before, after)
+	}
+}
+
+// TestRootReadsOnlyWhatIsReadOnly: permissions keep nothing from root.
+func TestRootReadsOnlyWhatIsReadOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	spec := w.script(`head -c 5 /dev/frozen; echo; (echo no | dd of=/dev/frozen) 2>/dev/null && echo written; true`)
+	spec.Task.User = "root"
+	spec.Mounts = []driver.Mount{{Source: w.loopDevice("other"), Destination: "/dev/frozen", ReadOnly: true}}
+	if diff := cmp.Diff([]string{"other"}, lines(t, w.exec(), spec)); diff != "" {
+		t.Errorf("block device (-want +got):\n%s", diff)
+	}
+}
+
+// TestDevicesAreForBlockDevices, and those of a privileged task are the host's.
+func TestDevicesAreForBlockDevices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, test := range map[string]struct {
+		mount      driver.Mount
+		privileged bool
+	}{
+		"Directory":  {driver.Mount{Source: w.volume("v"), Destination: "/dev/data"}, false},
+		"Privileged": {driver.Mount{Source: w.loopDevice("mine"), Destination: "/dev/data"}, true},
+	} {
+		spec := w.spec("true")
+		spec.Task.Config["privileged"] = test.privileged
+		spec.Mounts = []driver.Mount{test.mount}
+		if err := w.exec().Start(ctx(t), spec); err == nil || !strings.Contains(err.Error(), "is /dev/data, and /dev is the kernel's") {
+			t.Errorf("%s: start says %v", name, err)
+		}
+	}
+}
+
+// owner says whose a file is.
+func (w *world) owner(path string) string {
+	w.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprintf("%d:%d %o", st.Uid, st.Gid, st.Mode)
+}
+
 // loopDevice makes a block device whose content begins with text.
 func (w *world) loopDevice(text string) string {
 	w.t.Helper()

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/opencontainers/cgroups"
@@ -120,7 +122,7 @@ func containerConfig(spec Spec, dir runDir) (*configs.Config, error) {
 	}
 	nodes := append(deviceNodes(), extra...)
 	if spec.Privileged {
-		nodes = allDevices()
+		nodes = append(allDevices(), extra...)
 	}
 	rules := make([]*devices.Rule, len(nodes))
 	for i, n := range nodes {
@@ -242,18 +244,72 @@ func rootMounts(spec Spec, dir runDir) ([]*configs.Mount, []*devices.Device, err
 			return nil, nil, fmt.Errorf("link %s: %w", link, err)
 		}
 	}
+	var binds []*configs.Mount
 	var blocks []*devices.Device
+	var dirs []string
 	for _, b := range root.Binds {
 		m, block, err := bindMount(b)
 		if err != nil {
 			return nil, nil, err
 		}
-		mounts = append(mounts, m)
 		if block != nil {
 			blocks = append(blocks, block)
+			if dir, ok := nodeDir(spec, b.Destination); ok {
+				give(block, b, spec.User)
+				dirs = append(dirs, dir)
+				continue
+			}
+		}
+		binds = append(binds, m)
+	}
+	// Parents first, and all of them before what is bound below them.
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		if dir != devDir {
+			mounts = append(mounts, &configs.Mount{
+				Source: "tmpfs", Destination: dir, Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "mode=755,size=64k",
+			})
 		}
 	}
-	return mounts, blocks, nil
+	return append(mounts, binds...), blocks, nil
+}
+
+const devDir = "/dev"
+
+// nodeDir is the directory in which a block device gets a node of the task's own,
+// in memory, if that can be. The host's node is root's, and to give it to the
+// task's user would outlive the task; where it is bound, only root can use it.
+func nodeDir(spec Spec, destination string) (dir string, ok bool) {
+	below := func(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+	if dir = filepath.Dir(destination); dir == "/" {
+		return "", false
+	}
+	if below(dir, devDir) {
+		return devDir, !spec.Privileged // there it is the host's
+	}
+	for link := range spec.Root.Links {
+		if below(dir, link) {
+			return "", false
+		}
+	}
+	for _, b := range spec.Root.Binds {
+		if below(dir, filepath.Clean(b.Destination)) {
+			return "", false
+		}
+	}
+	return dir, true
+}
+
+// give makes a block device's rule a node, for the task's user.
+func give(block *devices.Device, b Bind, user *User) {
+	block.Path, block.FileMode = b.Destination, 0o600
+	if b.ReadOnly {
+		block.FileMode = 0o400
+	}
+	if user != nil {
+		block.Uid, block.Gid = uint32(user.UID), uint32(user.GID) //nolint:gosec // ids of users have 32 bits
+	}
+	block.Permissions += "m"
 }
 
 // bindMount keeps what the host's mount forbids: a bind mount takes exactly the
