@@ -1,5 +1,7 @@
 package api
 
+import "time"
+
 // What the API answers beside single rows: rows that people want together.
 
 // Status is what a server says of itself and its cluster.
@@ -33,8 +35,23 @@ type VolumeInfo struct {
 	// Findings are what differs between the plugin's word of it and the state's.
 	Findings []*Finding `json:"findings,omitempty"`
 	Waits    []Wait     `json:"waits,omitempty"`
+	// Queue is the jobs that wait for the volume, in the order in which they get
+	// it.
+	Queue []QueuedJob `json:"queue,omitempty"`
 	// Warnings come with the answer to a write.
 	Warnings []Field `json:"warnings,omitempty"`
+}
+
+// QueuedJob is a job that has empty places and wants a volume for them.
+type QueuedJob struct {
+	JobID JobID `json:"job_id"`
+	// Priority comes first in the order, and Since, from when the job has waited,
+	// second.
+	Priority int       `json:"priority"`
+	Since    time.Time `json:"since,omitzero"`
+	// Places are the empty ones, and why they are. They are told of the first
+	// eight jobs only.
+	Places []Wait `json:"places,omitempty"`
 }
 
 // JobState sums up a job.

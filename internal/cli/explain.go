@@ -64,7 +64,28 @@ func (a *app) explainVolume(cmd *cobra.Command, word string) error {
 	}
 	a.explainOperations(v.Operations)
 	a.explainWaits(subject, v.Waits)
+	a.explainQueue(v.Queue)
 	return nil
+}
+
+// explainQueue says who waits for a volume, who gets it first at the top.
+func (a *app) explainQueue(queue []api.QueuedJob) {
+	for i, q := range queue {
+		line := fmt.Sprintf("  job %s waits for the volume", q.JobID)
+		if i > 0 {
+			line += fmt.Sprintf(", behind %d", i)
+		}
+		if q.Priority != api.DefaultPriority {
+			line += fmt.Sprintf(", with priority %d", q.Priority)
+		}
+		if !q.Since.IsZero() {
+			line += fmt.Sprintf(", since %s (%s)", q.Since.UTC().Format(time.RFC3339), age(q.Since))
+		}
+		a.print(plain(line))
+		for _, w := range q.Places {
+			a.print(plain("    " + w.Subject + ": " + w.Reason))
+		}
+	}
 }
 
 // happened is how many operations an explanation tells of.

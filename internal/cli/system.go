@@ -52,10 +52,11 @@ func (a *app) systemCommand() *cobra.Command {
 	recovery.AddCommand(confirm)
 	gc := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove now what has ended: operations, freed attachments, allocations, stopped jobs",
+		Short: "Remove now what has ended: operations, freed attachments, allocations, stopped jobs, failed snapshots, lost nodes",
 		Long: "Removes what has ended and nobody needs, whatever its age: operations, allocations that have a successor or need none, the\n" +
-			"attachments that they have freed, and jobs that were stopped. The servers do the same by themselves after the times of\n" +
-			"server.keep in their configuration. What holds a volume, runs or may run is never removed.",
+			"attachments that they have freed, jobs that were stopped, snapshots that were never made, and nodes that have been down for\n" +
+			"an hour and have nothing. The servers do the same by themselves after the times of server.keep in their configuration. What\n" +
+			"holds a volume, runs or may run is never removed, nor is a snapshot that was made.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.client()

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -58,6 +60,27 @@ func (e explainer) Volume(v state.View, vol *api.Volume) []api.Wait {
 		}
 	}
 	return waits
+}
+
+// queued is of how many of the jobs that wait for a volume is said why: each is
+// looked at as if it were to be placed.
+const queued = 8
+
+// Queue says who waits for a volume, in the order in which they get it.
+func (explainer) Queue(v state.View, vol *api.Volume) (queue []api.QueuedJob) {
+	jobs, places := scheduler.Queue(v, vol)
+	for i, job := range jobs {
+		q := api.QueuedJob{JobID: job.ID, Priority: cmp.Or(job.Spec.Priority, api.DefaultPriority), Since: job.Status.Waiting}
+		if i < queued {
+			q.Places = slices.DeleteFunc(ask(v, scheduler.Controller{}, scheduler.JobKey(job.Namespace, job.ID)),
+				func(w api.Wait) bool { return !slices.Contains(places[job.UID], w.Subject) })
+			if len(q.Places) == 0 {
+				continue // it gets it now
+			}
+		}
+		queue = append(queue, q)
+	}
+	return queue
 }
 
 // Snapshot says what a snapshot and its operations wait for.

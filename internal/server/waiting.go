@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/controller/scheduler"
 	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/telemetry"
 )
@@ -75,6 +76,43 @@ func (s *Server) measureWaiting(r *telemetry.Registry) {
 			}
 			return oldest
 		})
+	gauge("berth_places_waiting", "Empty places of jobs that want volumes of the plugin, whatever keeps them empty", []string{"plugin"},
+		func(v state.View, _ time.Time) map[three]float64 {
+			n := map[three]float64{}
+			eachEmpty(v, func(plugin api.PluginID, _ *api.Job) { n[three{string(plugin)}]++ })
+			return n
+		})
+	gauge("berth_places_oldest_seconds", "For how long the job has waited that has waited longest, of those with such places", []string{"plugin"},
+		func(v state.View, now time.Time) map[three]float64 {
+			oldest := map[three]float64{}
+			eachEmpty(v, func(plugin api.PluginID, job *api.Job) {
+				k := three{string(plugin)}
+				oldest[k] = max(oldest[k], now.Sub(job.Status.Waiting).Seconds())
+			})
+			return oldest
+		})
+}
+
+// eachEmpty calls f for each empty place of a job, once for each plugin that it
+// wants volumes of. Of a volume that is not there nobody knows the plugin.
+func eachEmpty(v state.View, f func(api.PluginID, *api.Job)) {
+	type wanted struct {
+		slot   string
+		plugin api.PluginID
+	}
+	for job := range v.UnsettledJobs() {
+		seen := map[wanted]bool{}
+		for slot, id := range scheduler.Empty(v, job) {
+			w := wanted{slot: slot}
+			if vol := v.Volume(job.Namespace, id); vol != nil {
+				w.plugin = vol.Spec.PluginID
+			}
+			if !seen[w] {
+				seen[w] = true
+				f(w.plugin, job)
+			}
+		}
+	}
 }
 
 // eachOpen calls f for the operations that have not ended.

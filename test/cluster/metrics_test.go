@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,40 @@ func measured(t *testing.T) (map[string]string, *telemetry.Registry) {
 		values = read(t, reg)
 	})
 	return values, reg
+}
+
+// TestMetricsOfWhoWaitsForAVolume: how many places want volumes of a plugin and
+// are empty, and for how long.
+func TestMetricsOfWhoWaitsForAVolume(t *testing.T) {
+	t.Parallel()
+	reg := telemetry.NewRegistry("1.2.3")
+	synctest.Test(t, func(t *testing.T) {
+		c := cluster.Start(t, cluster.Config{Agents: 1, Provider: csitest.Options{Attach: true, Stage: true}, Metrics: reg})
+		defer c.Close()
+		ctx, ns, limit := context.Background(), api.DefaultNamespace, 10*time.Second
+		cluster.Must[api.VolumeInfo](c)(c.Client.ApplyVolume(ctx, ns, "pg", cluster.VolumeSpec(), 0))
+		c.AwaitVolume("pg", api.VolumeReady, limit)
+		cluster.Must[api.JobInfo](c)(c.Client.ApplyJob(ctx, ns, "db", cluster.JobSpec(1, "pg"), 0))
+		c.AwaitJob("db", api.JobRunning, limit)
+		const waiting, oldest = `berth_places_waiting{plugin="provider"}`, `berth_places_oldest_seconds{plugin="provider"}`
+		if got := read(t, reg); got[waiting] != "" || got[oldest] != "" {
+			t.Errorf("nobody waits: %q places, for %q seconds", got[waiting], got[oldest])
+		}
+		for _, late := range []api.JobID{"late", "later"} {
+			cluster.Must[api.JobInfo](c)(c.Client.ApplyJob(ctx, ns, late, cluster.JobSpec(1, "pg"), 0))
+		}
+		time.Sleep(10 * time.Minute)
+		got := read(t, reg)
+		seconds, err := strconv.ParseFloat(got[oldest], 64)
+		if got[waiting] != "2" || err != nil || seconds < 600 || seconds > 660 {
+			t.Errorf("%q places wait, for %q seconds, want 2 for 600 or a little more", got[waiting], got[oldest])
+		}
+		cluster.Must[api.JobInfo](c)(c.Client.StopJob(ctx, ns, "late", 0))
+		time.Sleep(time.Minute)
+		if got := read(t, reg); got[waiting] != "1" {
+			t.Errorf("%q places wait after one of two jobs was stopped", got[waiting])
+		}
+	})
 }
 
 // read asks for the metrics as Prometheus does.

@@ -2,10 +2,12 @@ package scheduler
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/fit"
+	"github.com/berth-dev/berth/internal/state"
 )
 
 // rivals is how many of those who are before a job are asked what they would
@@ -50,6 +52,67 @@ func (p *pass) before(mine *api.Attachment) []*api.Job {
 		}
 	}
 	return first
+}
+
+// Queue are the jobs with empty places that want a volume, in the order in which
+// they get it, and what those places are called.
+func Queue(v state.View, vol *api.Volume) (jobs []*api.Job, places map[string][]string) {
+	places = map[string][]string{}
+	for job := range v.JobsFor(vol.Namespace, vol.ID) {
+		for slot, id := range Empty(v, job) {
+			if id == vol.ID {
+				places[job.UID] = append(places[job.UID], slot)
+			}
+		}
+		if len(places[job.UID]) > 0 {
+			jobs = append(jobs, job)
+		}
+	}
+	slices.SortFunc(jobs, func(a, b *api.Job) int {
+		if before(a, b) {
+			return -1
+		}
+		return 1
+	})
+	return jobs, places
+}
+
+// Empty yields the volumes that a job wants for its places where nobody is to
+// stay, by what waits call those. Of a job that runs everywhere the places are
+// the nodes; it has none here.
+func Empty(v state.View, job *api.Job) iter.Seq2[string, api.VolumeID] {
+	return func(yield func(string, api.VolumeID) bool) {
+		if job.Desired != api.Present || job.Spec.Type.Everywhere() {
+			return
+		}
+		p := &pass{job: job}
+		for i := range job.Spec.Groups {
+			g := &job.Spec.Groups[i]
+			requests := slices.DeleteFunc(g.Attached(), func(r *api.VolumeRequest) bool { return r.Ephemeral != nil })
+			for index := 0; len(requests) > 0 && index < g.Count; index++ {
+				at := place{group: g, index: index}
+				if filled(v, job, at) {
+					continue
+				}
+				for _, r := range requests {
+					if !yield(p.slot(at), r.VolumeFor(index)) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// filled reports whether somebody is at a place, and is to stay; of what ends
+// there may be several besides. Who has done what a batch was for stays too.
+func filled(v state.View, job *api.Job, at place) bool {
+	for a := range v.PlaceAllocations(job.UID, at.group.Name, at.index) {
+		if a.Desired == api.DesireRun && (!a.Terminal() || job.Spec.Type.Ends() && a.Status.State == api.AllocComplete) {
+			return true
+		}
+	}
+	return false
 }
 
 // yield says whose turn it is.

@@ -93,6 +93,7 @@ func (*fake) Seen(api.NodeID, string)      {}
 func (*fake) Live(api.NodeID, string) bool { return false }
 
 func (f *fake) Volume(v state.View, _ *api.Volume) []api.Wait { return f.Everything(v) }
+func (*fake) Queue(state.View, *api.Volume) []api.QueuedJob   { return nil }
 func (f *fake) Job(v state.View, _ *api.Job) []api.Wait       { return f.Everything(v) }
 
 func (f *fake) Snapshot(v state.View, _ *api.Snapshot) []api.Wait { return f.Everything(v) }

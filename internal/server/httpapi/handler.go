@@ -41,6 +41,7 @@ type Contacts interface {
 // Explainer says why things wait. Its subjects are those of the controllers.
 type Explainer interface {
 	Volume(v state.View, vol *api.Volume) []api.Wait
+	Queue(v state.View, vol *api.Volume) []api.QueuedJob
 	Job(v state.View, job *api.Job) []api.Wait
 	Allocation(v state.View, a *api.Allocation) []api.Wait
 	Snapshot(v state.View, s *api.Snapshot) []api.Wait

@@ -34,6 +34,7 @@ func (h *Handler) volumeInfo(v state.View, vol *api.Volume) api.VolumeInfo {
 		Snapshots:    slices.DeleteFunc(collect(v.VolumeSnapshots(vol.Namespace, vol.ID)), func(s *api.Snapshot) bool { return s.VolumeUID != vol.UID }),
 		Findings:     collect(v.VolumeFindings(vol.Namespace, vol.ID)),
 		Waits:        h.Explain.Volume(v, vol),
+		Queue:        h.Explain.Queue(v, vol),
 	}
 }
 
@@ -107,7 +108,8 @@ func explained(v state.View) uint64 { return explanation(v.Quiet()) }
 
 // explanation is explained, and watches the tables.
 func explanation(v state.View) uint64 {
-	return max(v.VolumesIndex(), v.AttachmentsIndex(), v.PublicationsIndex(), v.OperationsIndex(), v.InstancesIndex(), v.NodesIndex(), v.SnapshotsIndex(), v.FindingsIndex())
+	return max(v.VolumesIndex(), v.AttachmentsIndex(), v.PublicationsIndex(), v.OperationsIndex(), v.InstancesIndex(), v.NodesIndex(), v.SnapshotsIndex(), v.FindingsIndex(),
+		v.JobsIndex(), v.AllocationsIndex())
 }
 
 // notRecovering refuses a change while a restored cluster waits for its
