@@ -87,7 +87,16 @@ func (a *app) leaks(cmd *cobra.Command, c *client.Client, plugin api.PluginID) e
 	for _, f := range found {
 		rows = append(rows, []string{string(f.ID), string(f.PluginID), volumeOf(f), f.ExternalID, a.bytes(f.Capacity), a.when(f.Since), detail(f)})
 	}
+	reports, err := c.SweepReports(cmd.Context())
+	if err != nil {
+		return err
+	}
 	a.list("ID PLUGIN?3 VOLUME?4 EXTERNAL-ID CAPACITY?2 AGE?1 FOUND~", rows, "nothing was found")
+	for i := range reports {
+		if r := &reports[i]; r.Unknown > 0 && (plugin == "" || plugin == r.PluginID) {
+			a.none(plain(fmt.Sprintf("volumes of plugin %s that the cluster does not know: %d; 'berth plugin volumes %s --unknown' lists them", r.PluginID, r.Unknown, r.PluginID)))
+		}
+	}
 	return nil
 }
 
