@@ -139,7 +139,7 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 			p.sparing++
 			return
 		}
-		if !p.mayExchange(a, group) {
+		if !p.mayExchange(a, group) || p.unready(a, group) {
 			return
 		}
 		if p.joins(a, group) || p.tried(a, group) {

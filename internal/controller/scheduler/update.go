@@ -130,6 +130,22 @@ func (p *pass) mayExchange(a *api.Allocation, group *api.TaskGroup) bool {
 	return false
 }
 
+// unready reports whether an outdated allocation goes on because a volume that the
+// newer one asks for is not there, or is none for it: to stop it would win nothing.
+// What the newer one waits for is made meanwhile.
+func (p *pass) unready(a *api.Allocation, group *api.TaskGroup) bool {
+	if p.job.Spec.Type.Ends() || a.Status.State != api.AllocRunning {
+		return false
+	}
+	at := place{group: group, index: a.Index}
+	_, lack := p.volumes(at, p.job.Status.Serial+uint64(len(p.placed))+1)
+	if lack == nil {
+		return false
+	}
+	p.plan.Wait(p.slot(at), fmt.Sprintf("runs revision %d until the newer one can: %s", a.Revision, lack.reason), p.job.Status.Applied, time.Time{})
+	return true
+}
+
 // reconcileHealth looks whether a job's newest revision is healthy everywhere,
 // or has failed.
 func reconcileHealth(v state.View, now time.Time, ns api.NamespaceID, id api.JobID) controller.Plan {
