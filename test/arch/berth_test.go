@@ -107,19 +107,81 @@ func TestNoPathsOfOneMachine(t *testing.T) {
 	}
 }
 
-// TestEveryPainHasItsTests: the page of what hurt elsewhere has a row for each
-// of the numbers, and the tests that it names are there. Those that are named
-// for a number are on it.
+// TestEveryPainHasItsTests: the page of what hurt elsewhere has a row for each of
+// the numbers and parts, and each row names its tests, which are there, or says
+// why there is none. Those that are named for a number are on it.
 func TestEveryPainHasItsTests(t *testing.T) {
 	t.Parallel()
 	const pains = 34
+	parts := []string{"1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8", "1.9", "1.10", "1.11", "1.12", "5"}
 	page, err := os.ReadFile(filepath.Join(root, "docs", "design", "0035-what-hurt-elsewhere.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	there, named := testsOf(t), map[string]bool{}
+	test := regexp.MustCompile(`\b(Test|Benchmark)\w+`)
+	var numbers, sections []string
+	kind := ""
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		last := cells[len(cells)-1]
+		switch {
+		case !strings.HasPrefix(line, "| "):
+			continue
+		case cells[0] == "pain" || cells[0] == "part":
+			kind = cells[0]
+			continue
+		case kind == "pain":
+			numbers = append(numbers, cells[0])
+		default:
+			sections = append(sections, cells[0])
+		}
+		if slices.Contains(cells, "") {
+			t.Errorf("an empty cell in %s", line)
+		}
+		tests := strings.Split(last, ", ")
+		if strings.HasPrefix(last, "none: ") {
+			tests = nil
+		}
+		for _, name := range tests {
+			if named[name] = true; test.FindString(name) != name {
+				t.Errorf("%q is no name of a test, and no reason why there is none, in %s", name, line)
+			} else if !there[name] {
+				t.Errorf("the page names %s, which is not there", name)
+			}
+		}
+	}
+	for _, name := range test.FindAllString(string(page), -1) {
+		if !named[name] {
+			t.Errorf("%s is named outside of the last column", name)
+		}
+	}
+	var want []string
+	for i := range pains {
+		want = append(want, strconv.Itoa(i+1))
+	}
+	if diff := cmp.Diff(want, numbers); diff != "" {
+		t.Errorf("pains of the page (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(parts, slices.Compact(sections)); diff != "" {
+		t.Errorf("parts of the page, in their order (-want +got):\n%s", diff)
+	}
+	for name := range there {
+		if regexp.MustCompile(`^Test(Pain|Habit)\d`).MatchString(name) && !named[name] {
+			t.Errorf("%s is not on the page", name)
+		}
+	}
+}
+
+// testsOf are the names of all tests and benchmarks of the tree.
+func testsOf(t *testing.T) map[string]bool {
+	t.Helper()
 	there := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`)
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -132,26 +194,5 @@ func TestEveryPainHasItsTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var rows []string
-	named := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(string(page), -1) {
-		rows = append(rows, m[1])
-	}
-	for _, name := range regexp.MustCompile(`Test\w+`).FindAllString(string(page), -1) {
-		if named[name] = true; !there[name] {
-			t.Errorf("the page names %s, which is not there", name)
-		}
-	}
-	var want []string
-	for i := range pains {
-		want = append(want, strconv.Itoa(i+1))
-	}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Errorf("rows of the page (-want +got):\n%s", diff)
-	}
-	for name := range there {
-		if regexp.MustCompile(`^Test(Pain|Habit)\d`).MatchString(name) && !named[name] {
-			t.Errorf("%s is not on the page", name)
-		}
-	}
+	return there
 }

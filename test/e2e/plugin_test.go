@@ -321,7 +321,8 @@ func TestPluginJob_StoppedTooSoon(t *testing.T) {
 }
 
 // TestPluginJob_NeverHealthy runs a program that serves nothing: it is started
-// again by its policy, and the reasons can be read.
+// again by its policy, and the reasons can be read. When it is replaced by one
+// that serves, what waited goes on.
 func TestPluginJob_NeverHealthy(t *testing.T) {
 	t.Parallel()
 	b := host.Start(t, host.Options{})
@@ -345,6 +346,10 @@ func TestPluginJob_NeverHealthy(t *testing.T) {
 		}
 		return nil
 	})
+	b.Apply(asJob{"raw_exec", "mute", "monolith"}.mock(t, host.NewMock(t)))
+	b.Apply(jobFile)
+	wrote(t, b, mountedAt(t, b))
+	b.Run("job", "stop", "db")
 	b.Run("volume", "delete", "pg")
 	b.Run("job", "stop", "mute")
 }
