@@ -2,6 +2,7 @@ package allocrunner
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -25,7 +26,7 @@ func (r *Runner) setProblem(hook string, err error, next time.Time) {
 // problemOf is an error in the form in which it is said. The time since when is
 // kept while the problem stays the same. The caller holds mu.
 func (r *Runner) problemOf(hook string, err error, next time.Time) *api.Problem {
-	p := &api.Problem{Step: hook, Message: err.Error(), Since: now()}
+	p := &api.Problem{Step: hook, Message: OneLine(err), Since: now()}
 	if !next.IsZero() {
 		p.Next = next.UTC().Round(0)
 	}
@@ -36,6 +37,32 @@ func (r *Runner) problemOf(hook string, err error, next time.Time) *api.Problem 
 		p.Since = old.Since
 	}
 	return p
+}
+
+// OneLine is an error in one line: a problem has no more. What is set in below a
+// line follows it after a colon, and lines apart from each other after semicolons.
+func OneLine(err error) string {
+	var b strings.Builder
+	deep := false
+	for line := range strings.Lines(err.Error()) {
+		text := strings.TrimSpace(line)
+		if text == "" {
+			continue
+		}
+		in := strings.TrimLeft(line, " \t") != line
+		switch {
+		case b.Len() == 0:
+		case in && !deep && !strings.HasSuffix(b.String(), ":"):
+			b.WriteString(": ")
+		case in && !deep:
+			b.WriteString(" ")
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(text)
+		deep = in
+	}
+	return b.String()
 }
 
 // solved takes back the problem of a step that has succeeded.

@@ -67,7 +67,7 @@ func (r *Runner) stay(ctx context.Context, failing string, err error, delay time
 // can never be, or what ran of it has ended.
 func (r *Runner) failed(err error) bool {
 	if fatal, ok := errors.AsType[*Fatal](err); ok {
-		r.turn(api.AllocFailed, fatal.Error())
+		r.turn(api.AllocFailed, OneLine(fatal))
 		return true
 	}
 	for _, h := range r.cfg.Hooks {

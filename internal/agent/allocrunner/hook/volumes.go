@@ -206,7 +206,7 @@ func worst(errs map[string]error) (worst error) {
 }
 
 func problem(err error) *api.Problem {
-	p := &api.Problem{Step: "volumes", Message: err.Error()}
+	p := &api.Problem{Step: "volumes", Message: allocrunner.OneLine(err)}
 	var c interface {
 		Problem() (step, code, message string)
 	}
