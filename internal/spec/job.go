@@ -105,6 +105,9 @@ var ephemeralTable = &table[api.EphemeralVolume]{
 	fields: []field[api.EphemeralVolume]{
 		text("plugin_id", "The CSI plugin that makes the volume.",
 			func(e *api.EphemeralVolume) *api.PluginID { return &e.PluginID }).required(`plugin_id = "..."`),
+		size("capacity", "The size, no less and no more: capacity_min and capacity_max in one.",
+			func(e *api.EphemeralVolume) *int64 { return &e.CapacityMin }).
+			sets(func(e *api.EphemeralVolume, _ value) { e.CapacityMax = e.CapacityMin }).standing("as capacity_min and capacity_max say"),
 		size("capacity_min", "The least size that will do. The plugin may make more.",
 			func(e *api.EphemeralVolume) *int64 { return &e.CapacityMin }).standing("left to the plugin"),
 		size("capacity_max", "The most that the plugin may make.",
@@ -113,6 +116,14 @@ var ephemeralTable = &table[api.EphemeralVolume]{
 			func(e *api.EphemeralVolume) *map[string]string { return &e.Parameters }),
 		text("snapshot_id", "The snapshot that each volume begins as: one of the namespace and the plugin, else one by the plugin's own id.",
 			func(e *api.EphemeralVolume) *string { return &e.SnapshotID }).standing("the volume is made empty"),
+	},
+	finish: func(d *decoder, path string, _ item, _ *api.EphemeralVolume) {
+		at, named := d.ranges[join(path, "capacity")]
+		for _, other := range []string{"capacity_min", "capacity_max"} {
+			if _, both := d.ranges[join(path, other)]; named && both {
+				d.fail(join(path, "capacity"), at, "is there beside "+other+", which it includes", "remove one of them")
+			}
+		}
 	},
 }
 
