@@ -29,6 +29,8 @@ type options struct {
 	fuseMounts bool
 	stateDir   string
 	faults     faults
+	// secrets are what each call that takes secrets must come with.
+	secrets secrets
 	// dieIn is the method in whose first call the process exits; empty for none.
 	dieIn string
 }
@@ -36,7 +38,7 @@ type options struct {
 // parseOptions reads args; endpoint is what the environment offers. An error
 // has been printed, with the usage, when it is returned.
 func parseOptions(args []string, endpoint string) (options, error) {
-	var opts options
+	opts := options{secrets: secrets{}}
 	flags := flag.NewFlagSet("mockdriver", flag.ContinueOnError)
 	flags.StringVar(&endpoint, "endpoint", endpoint,
 		"serve on this `socket`, unix:///path; default is CSI_ENDPOINT")
@@ -57,6 +59,8 @@ func parseOptions(args []string, endpoint string) (options, error) {
 		"`directory` for the volumes' data under -real-mounts; default is a temporary one")
 	flags.Var(&opts.faults, "fault",
 		"`METHOD:CODE:N` answers the first N calls of METHOD with CODE, such as CreateVolume:UNAVAILABLE:2; repeatable")
+	flags.Var(opts.secrets, "secret",
+		"`KEY=VALUE` answers calls that take secrets with UNAUTHENTICATED if this is not among them; repeatable")
 	flags.StringVar(&opts.dieIn, "die-in", "", "exit in the first call of `METHOD`, done but not answered")
 	if err := flags.Parse(args); err != nil {
 		return options{}, err

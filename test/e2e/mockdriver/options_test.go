@@ -90,6 +90,8 @@ func TestBadFlags(t *testing.T) {
 		"FaultOK":          {[]string{endpoint, "-fault=CreateVolume:OK:1"}, []string{`"OK" is no gRPC error code`}},
 		"FaultCode":        {[]string{endpoint, "-fault=CreateVolume:Internal:1"}, []string{`"Internal" is no gRPC error code`}},
 		"FaultCount":       {[]string{endpoint, "-fault=CreateVolume:INTERNAL:0"}, []string{`"0" is no number of calls`}},
+		"SecretKeyOnly":    {[]string{endpoint, "-secret=key"}, []string{"want KEY=VALUE"}},
+		"SecretValueOnly":  {[]string{endpoint, "-secret==value"}, []string{"want KEY=VALUE"}},
 		"UnknownFlag":      {[]string{endpoint, "-no-such"}, []string{"-no-such"}},
 		"Several": {[]string{endpoint, "-fault=MakeVolume:INTERNAL:1", "-die-in=NodeMount", "argument"}, []string{
 			`-fault: the mock has no method "MakeVolume"`, `-die-in: the mock has no method "NodeMount"`, `arguments ["argument"]`,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path"
@@ -32,6 +33,7 @@ type server struct {
 	log    *slog.Logger
 
 	disableStage bool
+	secrets      secrets
 
 	// turn is held for a whole call. The mock guards its maps with locks, but
 	// answers with the maps themselves, which gRPC reads after the lock is
@@ -50,6 +52,7 @@ func newServer(opts options, record io.Writer, die func(), log *slog.Logger) *se
 		dieIn:  opts.dieIn,
 
 		disableStage: opts.disableStage,
+		secrets:      maps.Clone(opts.secrets),
 
 		die:    die,
 		log:    log,
@@ -116,6 +119,9 @@ func (s *server) answer(
 ) (proto.Message, error) {
 	if code, ok := s.faults.next(method); ok {
 		return nil, status.Error(code, "answered by -fault")
+	}
+	if err := s.secrets.check(req); err != nil {
+		return nil, err
 	}
 	if err := s.mounts.before(req); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())

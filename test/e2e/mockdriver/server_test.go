@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/status"
 )
 
 var writer = &csi.VolumeCapability{
@@ -118,6 +119,31 @@ func TestFaults(t *testing.T) {
 		"CreateVolume RESOURCE_EXHAUSTED", "ListVolumes OK",
 		"CreateVolume OK", "ListVolumes OK",
 	})
+}
+
+// TestSecrets refuses calls that take secrets and come without the right ones,
+// and has the mock do nothing; other calls, and other secrets, pass.
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	ctx, dir := t.Context(), t.TempDir()
+	record := filepath.Join(dir, "calls")
+	d := start(t, dir, "-calls", record, "-secret", "user=admin", "-secret", "key=a=b")
+	before := volumes(t, d)
+	var said []string
+	for _, secrets := range []map[string]string{
+		nil, {"user": "admin"}, {"user": "admin", "key": "a"}, {"user": "", "key": "a=b"},
+		{"user": "admin", "key": "a=b", "zone": "1"},
+	} {
+		_, err := d.CreateVolume(ctx, &csi.CreateVolumeRequest{Name: "db", VolumeCapabilities: []*csi.VolumeCapability{writer}, Secrets: secrets})
+		said = append(said, codeName(err)+" "+status.Convert(err).Message())
+	}
+	equal(t, "answers", said, []string{
+		`Unauthenticated secret "key" is missing`, `Unauthenticated secret "key" is missing`, `Unauthenticated secret "key" is wrong`,
+		`Unauthenticated secret "user" is wrong`, "OK ",
+	})
+	equal(t, "volumes made", volumes(t, d)-before, 1)
+	must(d.ListSnapshots(ctx, &csi.ListSnapshotsRequest{}))(t)
+	equal(t, "record of a refusal", lines(t, record)[1].Code, "UNAUTHENTICATED")
 }
 
 // volumes counts what the mock lists; it begins with three.
