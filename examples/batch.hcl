@@ -3,10 +3,8 @@
 #
 # The directory for results is a host volume, which the agent's configuration names:
 #
-#   client {
-#     host_volume "results" {
-#       path = "/srv/results"
-#     }
+#   host_volume "results" {
+#     path = "/srv/results"
 #   }
 job "report" {
   type = "batch"
@@ -34,7 +32,7 @@ job "report" {
 
       config {
         command = "/bin/sh"
-        args    = ["-c", "seq 1000000 > /scratch/numbers && sort -R /scratch/numbers | head -n 10 > /scratch/report.txt"]
+        args    = ["-c", "seq 1000000 > /scratch/numbers && shuf -n 10 /scratch/numbers > /scratch/report.txt"]
       }
 
       volume_mount {

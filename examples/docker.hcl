@@ -3,11 +3,9 @@
 #
 # The agent's configuration names the directory, and the job runs only where it is:
 #
-#   client {
-#     host_volume "certs" {
-#       path      = "/etc/ssl/cluster"
-#       read_only = true
-#     }
+#   host_volume "certs" {
+#     path      = "/etc/ssl/cluster"
+#     read_only = true
 #   }
 volume "site" {
   type         = "csi"

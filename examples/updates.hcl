@@ -4,7 +4,7 @@
 #
 #   berth apply examples/updates.hcl     again, with another greeting
 #   berth job status front               says that it waits, and which is which
-#   berth job promote front              goes on with the other places
+#   berth job promote front              goes on with the other places, once it is healthy
 #   berth job revert front               goes back instead
 job "front" {
   type = "service"

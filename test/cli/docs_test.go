@@ -93,8 +93,12 @@ func TestExampleFilesAreTaken(t *testing.T) {
 		name := filepath.Base(path)
 		got[name] = names(t, name, read(t, "examples/"+name))
 	}
-	want := map[string][]string{"checks.hcl": {"job web"}, "job.hcl": {"job writer"}, "plugin.hcl": {"job plugin-disk"}, "postgres.hcl": {"job postgres"},
-		"postgres-volume.hcl": {"volume postgres"}, "volume.hcl": {"volume notes"}}
+	want := map[string][]string{
+		"batch.hcl": {"job report"}, "block.hcl": {"volume disk", "job disk"}, "checks.hcl": {"job web"}, "docker.hcl": {"volume site", "job site"},
+		"job.hcl": {"job writer"}, "plugin.hcl": {"job plugin-disk"}, "postgres.hcl": {"job postgres"}, "postgres-volume.hcl": {"volume postgres"},
+		"replicas.hcl": {"volume store[0]", "job store"}, "shared.hcl": {"volume mail", "job mail"}, "updates.hcl": {"job front", "job worker"},
+		"volume.hcl": {"volume notes"},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
