@@ -17,14 +17,17 @@ func agentCommand(version string) *cobra.Command {
 		Use:   "agent",
 		Short: "Run a server, a node's agent, or both",
 		Long: "Runs what the configuration says: a server, an agent that runs jobs on this machine, or both.\n\n" +
-			"--dev runs both in one process, with a CSI driver for local volumes. When it ends, it ends its jobs and\n" +
-			"removes its data. Killed with SIGKILL, it leaves everything running, and the next one goes on with it.\n\n" +
+			"--dev runs both in one process, with a CSI driver for local volumes. When it ends, also because its\n" +
+			"terminal is closed, it ends its jobs and removes its data. Killed with SIGKILL, it leaves\n" +
+			"everything running, and the next one goes on with it.\n\n" +
 			"On SIGHUP it reads its configuration again, unless it runs with --dev. What it cannot take over while it runs it\n" +
 			"names in one line of its log; files that are wrong change nothing.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Before anything is read: a signal that comes early is not lost.
 			again, stop := reloads(dev)
+			defer stop()
+			ctx, stop := hangup(cmd.Context(), dev)
 			defer stop()
 			cfg, err := effective(files, flags, dev)
 			if err != nil {
@@ -36,7 +39,7 @@ func agentCommand(version string) *cobra.Command {
 				log: telemetry.NewLeveledLogger(cmd.ErrOrStderr(), level, cfg.LogFormat), level: level,
 				again: again, read: func() (config.Config, error) { return effective(files, flags, dev) },
 			}
-			return p.run(cmd.Context())
+			return p.run(ctx)
 		},
 	}
 	f := cmd.Flags()

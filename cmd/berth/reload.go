@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"os/signal"
 	"slices"
@@ -10,8 +11,18 @@ import (
 	"github.com/berth-dev/berth/internal/server"
 )
 
+// hangup is ctx until a development agent's terminal is closed: it ends then as it
+// does with Ctrl-C, and leaves nothing behind. One that is to outlive its
+// terminal (nohup) does.
+func hangup(ctx context.Context, dev bool) (until context.Context, stop func()) {
+	if !dev || signal.Ignored(syscall.SIGHUP) {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
+}
+
 // reloads tells when the configuration is to be read again. A development agent
-// ends with its terminal instead, as it would without this.
+// ends with its terminal instead.
 func reloads(dev bool) (again <-chan os.Signal, stop func()) {
 	if dev {
 		return nil, func() {}

@@ -364,6 +364,15 @@ func (b *Berth) Stop() {
 	}
 }
 
+// HangUp ends the agent as a terminal that is closed does.
+func (b *Berth) HangUp() {
+	b.tb.Helper()
+	state := b.end(syscall.SIGHUP)
+	if state == nil || !state.Success() {
+		b.tb.Errorf("the agent ended with %s", state)
+	}
+}
+
 func (b *Berth) end(sig syscall.Signal) *os.ProcessState {
 	b.mu.Lock()
 	cmd, exited := b.cmd, b.exited

@@ -213,6 +213,19 @@ func TestEndIsBounded(t *testing.T) {
 	}
 }
 
+// TestTerminalIsClosed closes the terminal of a development agent whose task uses
+// a volume: it ends like one that is interrupted, and leaves nothing behind.
+func TestTerminalIsClosed(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	b.Apply(volumeFile)
+	b.Apply(jobFile)
+	b.HangUp()
+	if m := mountsBelow(t, b.DataDir); len(m) > 0 {
+		t.Errorf("these are mounted: %v", m)
+	}
+}
+
 // mountOf is where the volume of the job is mounted.
 func mountOf(t *testing.T, b *host.Berth) string {
 	t.Helper()
