@@ -83,7 +83,8 @@ func (l *Log) Next() int64 { return l.Offset + l.read }
 func (l *Log) Read(p []byte) (int, error) {
 	quiet := time.AfterFunc(LogSilence, func() { l.cancel(ErrSilent) })
 	n, err := l.resp.Body.Read(p)
-	silent := !quiet.Stop() && err != nil
+	quiet.Stop()
+	silent := errors.Is(context.Cause(l.resp.Request.Context()), ErrSilent)
 	l.read += int64(n)
 	switch {
 	case err == nil:

@@ -66,6 +66,9 @@ func (p *pass) circular(id api.JobID, requests []wanted, seen map[api.JobID]bool
 	theirs := newPass(p.v, p.now, other)
 	theirs.hypothetical, theirs.fleet = true, p.nodes().anew()
 	for at := range theirs.empty() {
+		if !theirs.possible(at.group) {
+			continue // it waits for more than volumes, perhaps for ever
+		}
 		for _, r := range at.group.Attached() {
 			for _, w := range requests {
 				if r.Ephemeral == nil && w.request.Ephemeral == nil && r.VolumeFor(at.index) == w.volume.ID && p.collide(r, w) {
@@ -82,6 +85,11 @@ func (p *pass) circular(id api.JobID, requests []wanted, seen map[api.JobID]bool
 		}
 	}
 	return false
+}
+
+// possible reports whether some node is one for the group.
+func (p *pass) possible(group *api.TaskGroup) bool {
+	return slices.ContainsFunc(p.nodes().nodes, func(n *api.Node) bool { return p.takes(n, group) && p.lasting(n, group) == "" })
 }
 
 // collide reports whether two requests cannot hold one volume together on any

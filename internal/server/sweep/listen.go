@@ -174,8 +174,11 @@ func (s *Sweeper) listenSingly(ctx context.Context, v state.View, p *plugin, tol
 		}
 		failures, p.answered = 0, true
 	}
-	if p.cursor = last; count < singles && failures < silence {
-		p.cursor = ""
+	switch {
+	case ctx.Err() != nil && count > 0, count == singles, failures == silence:
+		p.cursor = last
+	case ctx.Err() == nil:
+		p.cursor = "" // they were all
 	}
 }
 
