@@ -3,6 +3,7 @@ package spec_test
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -95,13 +96,16 @@ func writeForeign(b *strings.Builder, foreign []spec.Foreign) {
 	for len(foreign) > 0 {
 		first := foreign[0]
 		var names []string
-		for len(foreign) > 0 && foreign[0].Why == first.Why {
+		for len(foreign) > 0 && foreign[0].Why == first.Why && slices.Equal(foreign[0].Unless, first.Unless) {
 			names = append(names, "`"+foreign[0].Name+"`")
 			foreign = foreign[1:]
 		}
 		verdict := "refused"
 		if first.Harmless {
 			verdict = "ignored, with a warning"
+		}
+		if len(first.Unless) > 0 {
+			verdict += ", but for `" + strings.Join(first.Unless, "` and `") + "`, with which there is a warning"
 		}
 		fmt.Fprintf(b, "- %s: %s; %s.\n", strings.Join(names, ", "), verdict, first.Why)
 	}

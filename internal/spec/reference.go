@@ -35,6 +35,8 @@ type Foreign struct {
 	Why  string
 	// Harmless: it changes nothing here, and only a warning is given.
 	Harmless bool
+	// Unless are values with which it says what is so anyway.
+	Unless []string
 }
 
 // Reference describes every block that a file may hold, each before those in it.
@@ -54,7 +56,7 @@ func (t *table[T]) describe(path string) []Block {
 	}
 	for _, f := range t.foreign {
 		for name := range strings.FieldsSeq(f.names) {
-			b.Foreign = append(b.Foreign, Foreign{Name: name, Why: f.why, Harmless: f.harmless})
+			b.Foreign = append(b.Foreign, Foreign{Name: name, Why: f.why, Harmless: f.harmless, Unless: strings.Fields(f.unless)})
 		}
 	}
 	return append([]Block{b}, below...)
