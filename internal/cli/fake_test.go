@@ -215,6 +215,7 @@ func world() map[string]any {
 		"GET /v1/volume/default/pg": api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:], Findings: findings[2:]},
 		"GET /v1/findings":          findings,
 		"POST /v1/sweep":            []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
+		"GET /v1/sweep":             []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/volume/default/pg/usage": []api.VolumeUsage{
 			{NodeID: node.ID, Bytes: &api.Usage{Total: 10 << 30, Used: 4 << 30, Available: 6 << 30}, Inodes: &api.Usage{Total: 1000, Used: 5, Available: 995}, Condition: &api.VolumeCondition{Abnormal: true, Message: "it\nsmokes"}},
 			{NodeID: "db-2", Unknown: "node db-2 is down"},
