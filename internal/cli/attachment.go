@@ -60,7 +60,7 @@ func (a *app) listAttachments(cmd *cobra.Command, all bool) error {
 		rows = append(rows, []string{string(at.VolumeID), string(at.NodeID), at.AllocID.Short(), at.Name, string(at.JobID), string(at.AccessMode), writes(at),
 			string(at.Status.State), a.when(began(at)), orDash(waits[subjectOf(at)])})
 	}
-	a.list("VOLUME NODE ALLOCATION REQUEST?2 JOB MODE?3 USE?4 STATE SINCE?1 WAITS~?5", rows, a.inNamespace("attachments"))
+	a.list("VOLUME NODE?7 ALLOCATION REQUEST?2 JOB?6 MODE?3 USE?4 STATE?8 SINCE?1 WAITS~?5", rows, a.inNamespace("attachments"))
 	return nil
 }
 

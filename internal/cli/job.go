@@ -145,7 +145,7 @@ func (a *app) allocTable(allocs []*api.Allocation) {
 	a.table(allocHeading, allocRows(allocs, shortAllocIDs(allocs), age))
 }
 
-const allocHeading = "ID NAME NODE DESIRED?2 STATE AGE?1"
+const allocHeading = "ID NAME! NODE?3 DESIRED?2 STATE AGE?1"
 
 func allocRows(allocs []*api.Allocation, ids []string, when func(time.Time) string) [][]string {
 	rows := make([][]string, 0, len(allocs))

@@ -205,7 +205,7 @@ func (a *app) listSnapshots(cmd *cobra.Command, volume string) error {
 	return nil
 }
 
-const snapshotHeading = "ID STATE VOLUME OWNER?2 SIZE?3 AGE?1"
+const snapshotHeading = "ID STATE VOLUME?4 OWNER?2 SIZE?3 AGE?1"
 
 func snapshotRows(all []*api.Snapshot, bytes func(int64) string, when func(time.Time) string) [][]string {
 	rows := make([][]string, 0, len(all))

@@ -10,12 +10,13 @@ import (
 )
 
 // column is one of a table. Its heading is written as NAME, NAME~ for text that
-// may be shortened, and NAME?3 for what may be left out, the lowest number
-// first. A column without a mark is always there, and whole: nobody can type
-// half an id.
+// may be shortened, NAME! for text that may be when nothing else helps, and
+// NAME?3 for what may be left out, the lowest number first. A column without a
+// mark is always there, and whole: nobody can type half an id.
 type column struct {
 	name    string
 	shorten bool
+	last    bool // it is shortened last
 	leave   int
 	width   int
 	out     bool
@@ -35,6 +36,7 @@ func columns(heading string) []column {
 		c := column{name: name}
 		c.leave, _ = strconv.Atoi(leave) // no mark is 0, which stays
 		c.name, c.shorten = strings.CutSuffix(c.name, "~")
+		c.name, c.last = strings.CutSuffix(c.name, "!")
 		all = append(all, c)
 	}
 	return all
@@ -92,7 +94,7 @@ func fitWidth(all []column, limit int) {
 		if over <= 0 {
 			return
 		}
-		var widest, least *column
+		var widest, least, last *column
 		for i := range all {
 			c := &all[i]
 			switch {
@@ -101,6 +103,8 @@ func fitWidth(all []column, limit int) {
 				widest = c
 			case c.leave > 0 && (least == nil || c.leave < least.leave):
 				least = c
+			case c.last && c.width > shortest:
+				last = c
 			}
 		}
 		switch {
@@ -108,6 +112,8 @@ func fitWidth(all []column, limit int) {
 			widest.width = max(shortest, widest.width-over)
 		case least != nil:
 			least.out = true
+		case last != nil:
+			last.width = max(shortest, last.width-over)
 		default:
 			return
 		}
