@@ -44,7 +44,7 @@ func (t *Tasks) Visit(ctx context.Context, id string, req *api.ExecRequest, visi
 	})
 	is := visit.Command{
 		Output: pipe{c.output}, Errors: pipe{c.errors}, Signal: c.signal,
-		Wait: func() (api.ExecExit, error) { return <-c.ended, nil },
+		Wait: func(context.Context) (api.ExecExit, error) { return <-c.ended, nil },
 		Kill: func() { _ = c.signal("SIGKILL") },
 	}
 	if req.Input {

@@ -134,7 +134,7 @@ func New(cfg Config, log *slog.Logger) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: cfg, log: log.With("driver", Name), sayEvery: sayEvery,
-		visits: visits{going: map[string]bool{}, open: map[string]int{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
+		visits: visits{going: map[string]bool{}, stuck: map[string]func(){}, open: map[string]int{}}, deadlines: map[string]time.Time{}, killed: map[string]bool{}, strange: map[string]bool{},
 	}
 	d.Allow(cfg)
 	d.images.held, d.images.removing = map[string]int{}, map[string]chan struct{}{}

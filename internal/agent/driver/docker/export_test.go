@@ -2,6 +2,9 @@ package docker
 
 import (
 	"context"
+	"crypto/rand"
+	"io"
+	"net"
 
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
@@ -41,4 +44,33 @@ func (p *Pulls) Running() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.running)
+}
+
+// AwaitVisit waits for a command as a visitor does who came into the container.
+func (d *Driver) AwaitVisit(ctx context.Context, container, exec string) error {
+	done, err := d.visits.begin(container)
+	if err != nil {
+		return err
+	}
+	v := &visited{Driver: d, req: &api.ExecRequest{}, container: container, done: done, exec: exec, mark: markVisit + rand.Text()}
+	if err := v.remember(); err != nil {
+		return err
+	}
+	near, far := net.Pipe()
+	defer func() { _ = far.Close() }()
+	v.conn.HijackedResponse = client.NewHijackedResponse(near, "")
+	v.out, _ = io.Pipe()
+	defer v.close()
+	_, err = v.wait(ctx)
+	return err
+}
+
+// EndStrays ends what was left.
+func (d *Driver) EndStrays(ctx context.Context) { d.endStrays(ctx) }
+
+// Visits is how many commands count in a container.
+func (d *Driver) Visits(container string) int {
+	d.visits.mu.Lock()
+	defer d.visits.mu.Unlock()
+	return d.visits.open[container]
 }

@@ -41,7 +41,9 @@ const noDetach = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^,ctrl-_"
 type visits struct {
 	mu    sync.Mutex      // guards below
 	going map[string]bool // by the engine's names of them
-	open  map[string]int  // by containers
+	// stuck are those that were killed and did not end: they count until they have.
+	stuck map[string]func()
+	open  map[string]int // by containers
 }
 
 // begin lets one more into a container, until done is called.
@@ -68,7 +70,6 @@ func (d *Driver) Visit(ctx context.Context, id string, req *api.ExecRequest, vis
 		visitor.Close()
 		return err
 	}
-	defer v.done()
 	defer v.close()
 	err = visit.Serve(ctx, visitor, v.command())
 	if c, found := d.find(context.WithoutCancel(ctx), id); found == nil && (c == nil || !c.lives()) {
@@ -84,6 +85,7 @@ type visited struct {
 	// container is where it runs.
 	container string
 	done      func() // lets another one in
+	stuck     bool   // it was killed, and did not end
 	exec      string // the engine's name of it
 	mark      string
 	record    string // the file that remembers it
@@ -354,20 +356,23 @@ func (v *visited) signal(name string) error {
 	return v.id.Signal(unix.SignalNum(name))
 }
 
-// wait asks the engine until the command has ended.
-func (v *visited) wait() (api.ExecExit, error) {
+// wait asks the engine until the command has ended, or ctx has.
+func (v *visited) wait(ctx context.Context) (api.ExecExit, error) {
 	for pause := lookAgain; ; pause = min(2*pause, 250*time.Millisecond) {
-		ctx, cancel := v.bounded(answerLimit)
-		is, err := v.look(ctx, v.exec)
+		asked, cancel := context.WithTimeout(ctx, answerLimit)
+		is, err := v.look(asked, v.exec)
 		cancel()
 		switch {
+		case err != nil && ctx.Err() != nil:
+			v.stuck = true
+			return api.ExecExit{}, context.Cause(ctx)
 		case err != nil:
 			// The container is gone, or the engine: its command has no visitor any more.
 			return api.ExecExit{}, v.problem(err)
 		case !is.Running && is.ExitCode != nil:
 			return api.ExecExit{Code: *is.ExitCode}, nil
 		}
-		v.pause(pause)
+		sleep(ctx, pause)
 	}
 }
 
@@ -386,13 +391,6 @@ func (v *visited) kill() {
 func killCommand(ctx context.Context, mark string, leader process.ID) {
 	killMarked(ctx, mark)
 	_ = process.KillSession(ctx, leader) // what does not die, goes with the container
-}
-
-// pause waits, whatever happens.
-func (v *visited) pause(d time.Duration) {
-	ctx, cancel := v.bounded(d)
-	defer cancel()
-	<-ctx.Done()
 }
 
 // killMarked kills what bears a mark until nothing does, or ctx ends.
@@ -427,14 +425,24 @@ func killAll(ctx context.Context, is func(pid int) bool) error {
 	}
 }
 
-// close lets go of a command that has ended.
+// close lets go of a command that has ended. One that is stuck is left to
+// endStrays, as if an earlier agent had left it.
 func (v *visited) close() {
 	v.conn.Close()
 	_ = v.out.Close() // never fails
 	if v.errs != nil {
 		_ = v.errs.Close() // as above
 	}
-	v.forget()
+	if !v.stuck {
+		v.forget()
+		v.done()
+		return
+	}
+	v.log.Warn("a command in a container was killed and does not end", "container", v.container, "exec", v.exec)
+	v.visits.mu.Lock()
+	defer v.visits.mu.Unlock()
+	v.visits.stuck[v.exec] = v.done
+	delete(v.visits.going, v.exec)
 }
 
 // remember writes down a command that is about to run.
@@ -478,7 +486,11 @@ func (v *visited) forget() {
 	delete(v.visits.going, v.exec)
 }
 
-// endStrays ends the commands that an earlier agent left running.
+// strayLimit bounds how long what was left may take to die: it is killed again.
+const strayLimit = 2 * time.Second
+
+// endStrays ends the commands that an earlier agent left running, and those that
+// were stuck.
 func (d *Driver) endStrays(ctx context.Context) {
 	files, _ := filepath.Glob(filepath.Join(d.cfg.StateDir, "visits", "*")) // the pattern is one
 	for _, file := range files {
@@ -501,11 +513,20 @@ func (d *Driver) endStrays(ctx context.Context) {
 		if bytes.HasPrefix(mark, []byte(markVisit)) {
 			var leader process.ID
 			_ = json.Unmarshal(written, &leader) // the agent may have ended before
-			killCommand(asked, string(mark), leader)
+			dying, stop := context.WithTimeout(ctx, strayLimit)
+			killCommand(dying, string(mark), leader)
+			stop()
 		}
 		cancel()
-		if !is.Running {
-			_ = os.Remove(file) // what stays, is looked at again
+		if is.Running || os.Remove(file) != nil { // what stays, is looked at again
+			continue
+		}
+		d.visits.mu.Lock()
+		done := d.visits.stuck[exec]
+		delete(d.visits.stuck, exec)
+		d.visits.mu.Unlock()
+		if done != nil {
+			done()
 		}
 	}
 }

@@ -160,7 +160,8 @@ func (e *entered) command() visit.Command {
 	return visit.Command{
 		Input: e.input, Output: e.output, Errors: e.errors, Resize: e.resize,
 		Signal: func(name string) error { return e.id.Signal(unix.SignalNum(name)) },
-		Wait: func() (api.ExecExit, error) {
+		// The end of the task waits for all that it may have to do with its volumes.
+		Wait: func(context.Context) (api.ExecExit, error) {
 			r := <-e.ended
 			return api.ExecExit{Code: r.code, Signal: int(r.signal)}, r.err
 		},

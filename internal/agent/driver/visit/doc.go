@@ -4,7 +4,7 @@
 //
 // It never starts a process, and never knows what kind of task it visits.
 // Invariants: the command ends with the connection, and so does all of its
-// session; whatever a visitor sends, what waits for a command that does not read
+// session, unless it waits in the kernel, where nothing ends it; whatever a visitor sends, what waits for a command that does not read
 // is at most one window, so that a size, a signal or a farewell behind it is
 // heard; nothing that the command wrote before its end is lost, however slowly
 // it is read.

@@ -52,8 +52,11 @@ type Command struct {
 	Resize func(size api.TerminalSize) error
 	// Signal sends one of api.ExecSignals.
 	Signal func(name string) error
-	// Wait returns when the command has ended, and is called once.
-	Wait func() (api.ExecExit, error)
+	// Wait returns when the command has ended, and is called once. Its context ends
+	// when the command was killed and did not end: it waits in the kernel. Who
+	// returns then, with the context's cause, leaves it to be ended later; who may
+	// not leave it goes on waiting.
+	Wait func(context.Context) (api.ExecExit, error)
 	// Kill ends the command, and all that is left of its session. It may be
 	// called when that has happened, and more than once.
 	Kill func()
@@ -62,6 +65,8 @@ type Command struct {
 const (
 	// farewell is how long a command whose visitor has gone has after SIGHUP.
 	farewell = 2 * time.Second
+	// stubborn is how long a command that is killed may take to end.
+	stubborn = 10 * time.Second
 	// silence is how long a visitor may say nothing: it sends a ping every
 	// api.StreamPing.
 	silence = 3 * api.StreamPing
@@ -86,7 +91,8 @@ func TooMany(open int) error {
 // Serve carries a command that has started, until it has ended, and says how it
 // ended. When the visitor goes, or ctx ends, the command is hung up and then
 // killed, and a visitor that does not read is not waited for. Nothing of the
-// command's session is left when Serve returns.
+// command's session is left when Serve returns, but for what cannot be killed:
+// see Command.Wait.
 func Serve(ctx context.Context, conn Conn, c Command) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	v := &visit{conn: conn, command: c, ended: make(chan struct{}), more: make(chan struct{}, 1), leave: cancel}
@@ -103,12 +109,16 @@ func Serve(ctx context.Context, conn Conn, c Command) error {
 			output.Go(func() { v.pass(kind, from) })
 		}
 	}
-	around.Go(func() { v.guard(ctx) })
+	waiting, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer giveUp(nil)
+	around.Go(func() { v.guard(ctx, giveUp) })
 	told := make(chan struct{})
 	around.Go(func() { v.hurry(ctx, told) })
-	exit, err := c.Wait()
+	exit, err := c.Wait(waiting)
 	close(v.ended)
-	c.Kill()
+	if err == nil || waiting.Err() == nil {
+		c.Kill() // otherwise it was killed, in vain
+	}
 	if c.Input != nil {
 		_ = c.Input.SetWriteDeadline(time.Unix(1, 0)) // what has none, ends by itself
 	}
@@ -139,8 +149,11 @@ type visit struct {
 	more   chan struct{}
 }
 
-// guard ends the command with ctx.
-func (v *visit) guard(ctx context.Context) {
+// errStubborn is why nobody waits for a command any more.
+var errStubborn = api.Errorf(api.CodeUnavailable, "the command was killed and does not end: it waits in the kernel, perhaps for a disk or a server that does not answer")
+
+// guard ends the command with ctx, and gives it up if it does not end.
+func (v *visit) guard(ctx context.Context, giveUp context.CancelCauseFunc) {
 	select {
 	case <-v.ended:
 		return
@@ -152,7 +165,10 @@ func (v *visit) guard(ctx context.Context) {
 	select {
 	case <-v.ended:
 	case <-timer.C:
+		late := time.AfterFunc(stubborn, func() { giveUp(errStubborn) })
+		defer late.Stop()
 		v.command.Kill()
+		<-v.ended
 	}
 }
 

@@ -62,7 +62,7 @@ func newCommand(input bool) *command {
 		c.kills++
 		c.end(api.ExecExit{Signal: 9})
 	}
-	c.Wait = func() (api.ExecExit, error) { return <-c.exit, nil }
+	c.Wait = func(context.Context) (api.ExecExit, error) { return <-c.exit, nil }
 	return c
 }
 
@@ -210,6 +210,38 @@ func TestWhoGoesTakesTheCommandAlong(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhatCannotBeKilled is given up: it waits in the kernel, and neither the end
+// of its task nor a check that runs it may wait with it.
+func TestWhatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := newCommand(false)
+		kills := 0
+		c.Signal = func(string) error { return nil }
+		c.Kill = func() { kills++ }
+		c.Wait = func(ctx context.Context) (api.ExecExit, error) {
+			<-ctx.Done()
+			return api.ExecExit{}, context.Cause(ctx)
+		}
+		p := serve(ctx, c)
+		p.reads(t, frame.Begin)
+		cancel()
+		began := time.Now()
+		err := <-p.end
+		if took := time.Since(began); took < 12*time.Second || took > 15*time.Second {
+			t.Errorf("it was given up after %s", took)
+		}
+		if api.CodeOf(err) != api.CodeUnavailable || !strings.Contains(err.Error(), "does not end") {
+			t.Errorf("it answers %v", err)
+		}
+		if kills != 1 {
+			t.Errorf("it was killed %d times, each of which may take long", kills)
+		}
+		c.leave()
+	})
 }
 
 // TestWhoDoesNotReadHoldsNothingUp: a visitor whose terminal is stopped. The
