@@ -2,14 +2,17 @@ package docker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +72,7 @@ func (d *Driver) credentials(ctx context.Context, cfg *config) (*registry.AuthCo
 	if json.Unmarshal(b, &file) != nil { // its error may quote what is in there
 		return nil, fmt.Errorf("read the node's credentials for registries: %s is no JSON as docker login writes it", path)
 	}
-	return file.find(ctx, host)
+	return file.find(ctx, named)
 }
 
 // serverKey is what engines compare with, for the credentials of a host.
@@ -80,11 +83,15 @@ func serverKey(host string) string {
 	return host
 }
 
-// find looks for the credentials of a host: its own helper is asked first, then
-// the one for all hosts, then the file itself counts.
-func (f *authFile) find(ctx context.Context, host string) (*registry.AuthConfig, error) {
-	server := serverKey(host)
-	for _, helper := range []string{f.helperOf(host), f.CredsStore} {
+// find looks for the credentials of a repository: its registry's own helper is
+// asked first, then the one for all, then the file itself counts.
+func (f *authFile) find(ctx context.Context, named reference.Named) (*registry.AuthConfig, error) {
+	server := serverKey(reference.Domain(named))
+	helpers := []string{f.CredsStore}
+	if keys := keysFor(f.CredHelpers, named); len(keys) > 0 {
+		helpers = []string{f.CredHelpers[keys[0]], f.CredsStore}
+	}
+	for _, helper := range helpers {
 		if helper == "" {
 			continue
 		}
@@ -92,10 +99,8 @@ func (f *authFile) find(ctx context.Context, host string) (*registry.AuthConfig,
 			return found, err
 		}
 	}
-	for key, a := range f.Auths {
-		if hostOf(key) != host {
-			continue
-		}
+	for _, key := range keysFor(f.Auths, named) {
+		a := f.Auths[key]
 		found := &registry.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, ServerAddress: server}
 		if a.Auth != "" {
 			plain, err := base64.StdEncoding.DecodeString(a.Auth)
@@ -112,26 +117,50 @@ func (f *authFile) find(ctx context.Context, host string) (*registry.AuthConfig,
 	return nil, nil
 }
 
-func (f *authFile) helperOf(host string) string {
-	for key, helper := range f.CredHelpers {
-		if hostOf(key) == host {
-			return helper
+// keysFor are the keys of a file that are for a repository, the best first: one
+// that names more of the repository's path is better, then the one that docker
+// login writes for the registry.
+func keysFor[V any](of map[string]V, named reference.Named) []string {
+	host, path := reference.Domain(named), reference.Path(named)
+	paths := map[string]string{}
+	for key := range of {
+		of, below := meant(key)
+		if of == host && strings.HasPrefix(path+"/", below) {
+			paths[key] = below
 		}
 	}
-	return ""
+	exact := func(key string) int {
+		if key == serverKey(host) {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedFunc(maps.Keys(paths), func(a, b string) int {
+		return cmp.Or(len(paths[b])-len(paths[a]), exact(a)-exact(b), strings.Compare(a, b))
+	})
 }
 
-// hostOf is the host that a key of the file means: keys may be addresses.
-func hostOf(key string) string {
+// meant is the host that a key of the file means, and the path below it with a
+// slash at its end, empty for all of the host. Keys may be addresses, with the
+// version of the API as their path. It answers no host for the keys of what is
+// the login's own.
+func meant(key string) (host, path string) {
 	_, rest, is := strings.Cut(key, "://")
 	if !is {
 		rest = key
 	}
-	host, _, _ := strings.Cut(rest, "/")
+	host, path, _ = strings.Cut(rest, "/")
+	path = strings.Trim(path, "/")
 	if host == "index.docker.io" || host == "registry-1.docker.io" {
-		return dockerHub
+		host = dockerHub
 	}
-	return host
+	switch {
+	case path == "v1" || path == "v2" || path == "":
+		return host, ""
+	case host == dockerHub && (path == "v1/access-token" || path == "v1/refresh-token"):
+		return "", ""
+	}
+	return host, path + "/"
 }
 
 // askHelper asks a credential helper. It answers nil if that has none.

@@ -74,3 +74,15 @@ func (d *Driver) Visits(container string) int {
 	defer d.visits.mu.Unlock()
 	return d.visits.open[container]
 }
+
+// RecordPath is where is recorded that an image was pulled.
+func (d *Driver) RecordPath(image string) string { return d.pulledPath(image, "") }
+
+// BeginPull notes that an image is about to be pulled, and that it was.
+func (d *Driver) BeginPull(ctx context.Context, image string) error {
+	note, err := d.beginPull(ctx, image)
+	if err != nil {
+		return err
+	}
+	return note(ctx)
+}

@@ -113,7 +113,7 @@ func (d *Driver) writePulled(p pulled) error {
 		err = os.MkdirAll(d.imagesDir(), 0o700)
 	}
 	if err == nil {
-		err = os.WriteFile(path+".new", b, 0o600)
+		err = writeSynced(path+".new", b)
 	}
 	if err == nil {
 		err = os.Rename(path+".new", path)
@@ -124,6 +124,16 @@ func (d *Driver) writePulled(p pulled) error {
 	return nil
 }
 
+// writeSynced writes a file that is whole after a power cut, once it is renamed.
+func writeSynced(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
 func (d *Driver) forgetPulled(p *pulled) error {
 	if err := os.Remove(d.recordPath(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget image %s: %w", p.Image, err)
@@ -131,18 +141,23 @@ func (d *Driver) forgetPulled(p *pulled) error {
 	return nil
 }
 
-// readPulled is the record at a path. It answers nil if there is none.
+// readPulled is the record at a path. It answers nil if there is none. One that
+// makes no sense is removed: nobody knows whose the image is, so it is not ours.
 func (d *Driver) readPulled(path string) (*pulled, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var p pulled
-	if err == nil {
-		err = json.Unmarshal(b, &p)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read what is known of an image: %w", err)
+	}
+	var p pulled
+	if err := json.Unmarshal(b, &p); err != nil || p.Image == "" {
+		d.log.Warn("what is recorded of an image cannot be read, so it is not removed", "path", path, "error", err)
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("remove what was recorded of an image: %w", err)
+		}
+		return nil, nil
 	}
 	return &p, nil
 }

@@ -396,6 +396,28 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: %q, not %q", image, is, want)
 		}
 	}
+	write(`{"auths": {"https://index.docker.io/v1/": {"username": "hub", "password": "p"}, "https://index.docker.io/v1/access-token": {"username": "hub", "password": "access"},
+		"https://index.docker.io/v1/refresh-token": {"username": "hub", "password": "refresh"}, "docker.io": {"username": "other", "password": "p"}, "docker.io/team": {"username": "team", "password": "p"},
+		"reg.example/team-a": {"username": "a", "password": "p"}, "reg.example/team-b": {"username": "b", "password": "p"}, "reg.example/team-b/deep": {},
+		"reg.example/team-c/app": {"username": "c", "password": "p"}, "https://all.example/v2/": {"username": "all", "password": "p"}, "all.example/some": {"username": "some", "password": "p"}},
+		"credHelpers": {"help.example/mine": "berthtest", "help.example": "nowhere"}}`)
+	for image, want := range map[string]string{
+		"postgres": "hub p", "me/app": "hub p", "v1/access-token": "hub p", "team/app": "team p", "team-b/app": "hub p",
+		"reg.example/team-a/app:1": "a p", "reg.example/team-b/app": "b p", "reg.example/team-b/deep/app": "b p", "reg.example/team-c/app": "c p",
+		"reg.example/team-ab/app": "none", "reg.example/app": "none", "reg.example/team-c/apple": "none",
+		"all.example/app": "all p", "all.example/some/app": "some p", "help.example/mine/app": "none",
+	} {
+		for range 20 { // maps have no order
+			is := "none"
+			got, err := d.Credentials(context.Background(), image)
+			if got != nil {
+				is = got.Username + " " + got.Password
+			}
+			if err != nil || is != want {
+				t.Fatalf("%s: %q (%v), not %q", image, is, err, want)
+			}
+		}
+	}
 	write(`{"auths": {"secret-word`)
 	if _, err := d.Credentials(context.Background(), "postgres"); err == nil || strings.Contains(err.Error(), "secret-word") {
 		t.Errorf("a file that is cut off: %v", err)
