@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/driver/process"
 )
 
 // SayAtOnce has pulls say all of how far they are.
@@ -52,7 +53,7 @@ func (d *Driver) AwaitVisit(ctx context.Context, container, exec string) error {
 	if err != nil {
 		return err
 	}
-	v := &visited{Driver: d, req: &api.ExecRequest{}, container: container, done: done, exec: exec, mark: markVisit + rand.Text()}
+	v := &visited{Driver: d, req: &api.ExecRequest{}, container: container, done: done, exec: exec, mark: markVisit + rand.Text(), among: process.All}
 	if err := v.remember(); err != nil {
 		return err
 	}
@@ -86,3 +87,6 @@ func (d *Driver) BeginPull(ctx context.Context, image string) error {
 	}
 	return note(ctx)
 }
+
+// Members lists the processes of a container.
+func Members(first int, container string) ([]int, error) { return members(first, container)() }

@@ -93,6 +93,8 @@ type visited struct {
 	out       *io.PipeReader
 	errs      *io.PipeReader
 	id        process.ID // zero if it cannot be seen from here
+	// among lists the processes that can be the command's.
+	among func() ([]int, error)
 	// bounded is a context that outlives the visitor's.
 	bounded func(limit time.Duration) (context.Context, context.CancelFunc)
 }
@@ -111,7 +113,7 @@ func (d *Driver) enter(ctx context.Context, id string, req *api.ExecRequest) (*v
 	if err != nil {
 		return nil, err
 	}
-	v := &visited{Driver: d, req: req, container: c.ID, done: done, mark: markVisit + rand.Text()}
+	v := &visited{Driver: d, req: req, container: c.ID, done: done, mark: markVisit + rand.Text(), among: members(c.State.Pid, c.ID)}
 	v.bounded = func(limit time.Duration) (context.Context, context.CancelFunc) {
 		return context.WithTimeout(context.WithoutCancel(ctx), limit)
 	}
@@ -383,34 +385,35 @@ const killLimit = 10 * time.Second
 func (v *visited) kill() {
 	ctx, cancel := v.bounded(killLimit)
 	defer cancel()
-	killCommand(ctx, v.mark, v.id)
+	killCommand(ctx, v.mark, v.id, v.among)
 }
 
 // killCommand ends a command. What has changed its environment is in its session,
 // and what began a session of its own bears the mark.
-func killCommand(ctx context.Context, mark string, leader process.ID) {
-	killMarked(ctx, mark)
-	_ = process.KillSession(ctx, leader) // what does not die, goes with the container
-}
-
-// killMarked kills what bears a mark until nothing does, or ctx ends.
-func killMarked(ctx context.Context, mark string) {
-	_ = killAll(ctx, func(pid int) bool { return marked(pid, mark) }) // what does not die, goes with the container
+func killCommand(ctx context.Context, mark string, leader process.ID, among func() ([]int, error)) {
+	// What does not die, goes with the container.
+	_ = killAll(ctx, among, func(pid int) bool { return marked(pid, mark) })
+	_ = process.KillSessionAmong(ctx, leader, among)
 }
 
 // killContained kills what is in a container until nothing is, or ctx ends.
 func killContained(ctx context.Context, container string) error {
-	return killAll(ctx, func(pid int) bool { return contained(pid, container) })
+	return killAll(ctx, process.All, func(pid int) bool { return contained(pid, container) })
 }
 
-func killAll(ctx context.Context, is func(pid int) bool) error {
+func killAll(ctx context.Context, among func() ([]int, error), is func(pid int) bool) error {
 	for {
 		left := 0
-		names, _ := filepath.Glob("/proc/[0-9]*") // the pattern is one
-		for _, name := range names {
-			pid, _ := strconv.Atoi(filepath.Base(name))
+		pids, err := among()
+		if err != nil {
+			return fmt.Errorf("list processes: %w", err)
+		}
+		for _, pid := range pids {
+			if pid == os.Getpid() || !is(pid) {
+				continue
+			}
 			id, err := process.Of(pid)
-			if err != nil || pid == os.Getpid() || !is(pid) {
+			if err != nil || !is(pid) { // the number may be another's by now
 				continue
 			}
 			left++
@@ -514,7 +517,7 @@ func (d *Driver) endStrays(ctx context.Context) {
 			var leader process.ID
 			_ = json.Unmarshal(written, &leader) // the agent may have ended before
 			dying, stop := context.WithTimeout(ctx, strayLimit)
-			killCommand(dying, string(mark), leader)
+			killCommand(dying, string(mark), leader, process.All)
 			stop()
 		}
 		cancel()

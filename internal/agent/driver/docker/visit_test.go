@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/moby/moby/client"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
@@ -51,6 +54,40 @@ func gone(word string) func() error {
 	}
 }
 
+// testMembers: what runs in a container is looked for there, not among all that
+// runs on the machine.
+func (w *world) testMembers(d *docker.Driver, spec driver.Spec) {
+	w.Helper()
+	v := w.visit(d, spec, api.ExecRequest{Command: []string{"sh", "-c", "setsid sleep 77009 & echo on; wait"}})
+	w.eventually("it runs", shows(v, "on\n"))
+	list, err := w.engine.Client.ContainerList(w.Context(), client.ContainerListOptions{Filters: make(client.Filters).Add("label", "dev.berth.agent="+w.dir)})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("the containers are %+v, %v", list.Items, err)
+	}
+	is, err := w.engine.Client.ContainerInspect(w.Context(), list.Items[0].ID, client.ContainerInspectOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	first := is.Container.State.Pid
+	w.eventually("the command is found", func() error {
+		// The task, the shell, and what it began.
+		pids, err := docker.Members(first, is.Container.ID)
+		if err != nil || len(pids) != 3 || !slices.Contains(pids, first) || slices.Contains(pids, os.Getpid()) {
+			return fmt.Errorf("the container of %d has %v (%w)", first, pids, err)
+		}
+		return nil
+	})
+	// Of a container that cannot be seen from here, anything may be a process.
+	if pids, err := docker.Members(first, "0000"); err != nil || !slices.Contains(pids, os.Getpid()) {
+		w.Errorf("without a cgroup there are %v (%v)", pids, err)
+	}
+	v.Hang()
+	if err := <-v.Done; err == nil {
+		w.Error("nobody was told that the visitor left")
+	}
+	w.eventually("nothing is left", gone("77009"))
+}
+
 // testVisit: a command finds what the task finds, reads and writes to the end,
 // has a terminal where it wants one, and ends with its visitor, and an agent that
 // was killed.
@@ -60,6 +97,7 @@ func testVisit(w *world) {
 	spec.Task.User = "app"
 	w.start(d, spec)
 	defer func() { w.destroy(d, spec) }()
+	w.testMembers(d, spec)
 
 	v := w.visit(d, spec, api.ExecRequest{Command: []string{"sh", "-c", "echo $COLOUR $(id -u); echo oops >&2; exit 7"}})
 	if out, errs, exit := v.End(); out != "blue 1000\n" || errs != "oops\n" || exit.Code != 7 {

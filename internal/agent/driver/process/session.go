@@ -15,11 +15,15 @@ import (
 //
 // It is for machines without a cgroup to keep processes in: one that began a
 // session of its own has escaped.
-func KillSession(ctx context.Context, leader ID) error {
+func KillSession(ctx context.Context, leader ID) error { return KillSessionAmong(ctx, leader, All) }
+
+// KillSessionAmong is KillSession where all members are among the processes that a
+// function lists by their numbers.
+func KillSessionAmong(ctx context.Context, leader ID, list func() ([]int, error)) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		members, err := session(leader)
+		members, err := session(leader, list)
 		if err != nil {
 			return err
 		}
@@ -42,7 +46,7 @@ func KillSession(ctx context.Context, leader ID) error {
 // session lists the living processes of leader's session. The kernel gives
 // away no number that a session still uses, so a stranger with leader's number
 // means that the session is over.
-func session(leader ID) ([]ID, error) {
+func session(leader ID, list func() ([]int, error)) ([]ID, error) {
 	boot, err := Boot()
 	if err != nil {
 		return nil, err
@@ -53,16 +57,12 @@ func session(leader ID) ([]ID, error) {
 	if st, err := readStat(leader.PID); err == nil && st.start != leader.Start {
 		return nil, nil
 	}
-	names, err := readNames("/proc")
+	pids, err := list()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var ids []ID
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
+	for _, pid := range pids {
 		st, err := readStat(pid)
 		if err != nil || st.state == 'Z' || st.state == 'X' {
 			continue
@@ -72,6 +72,18 @@ func session(leader ID) ([]ID, error) {
 		}
 	}
 	return ids, nil
+}
+
+// All lists the processes of the machine by their numbers.
+func All() ([]int, error) {
+	names, err := readNames("/proc")
+	var pids []int
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
 }
 
 func readNames(dir string) ([]string, error) {
