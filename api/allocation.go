@@ -31,6 +31,9 @@ type Allocation struct {
 	DesiredReason string      `json:"desired_reason,omitempty"` // as Desired
 	// Replaced: a successor was placed, or none is wanted.
 	Replaced bool `json:"replaced,omitempty"` // PlaceAllocation, StopAllocation
+	// Refused: it was stopped because its plugin has no room for a volume of its own
+	// near its node. That counts as a failure.
+	Refused bool `json:"refused,omitempty"` // StopAllocation
 	// Failures counts the failed allocations before it at the same index, for
 	// backoff.
 	Failures int `json:"failures,omitempty"` // PlaceAllocation

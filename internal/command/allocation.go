@@ -268,6 +268,9 @@ type StopAllocation struct {
 	ID      api.AllocID `json:"id"`
 	Version uint64      `json:"version"`
 	Reason  string      `json:"reason"`
+	// Refused: its plugin refused to make a volume of its own. Its successor waits
+	// as that of one that failed.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // Kind implements Command.
@@ -291,6 +294,7 @@ func (c *StopAllocation) Apply(tx *state.Tx) error {
 	next := *alloc
 	next.Desired, next.DesiredReason = api.DesireStop, c.Reason
 	next.Replaced = alloc.Replaced || alloc.Terminal()
+	next.Refused = alloc.Refused || c.Refused
 	tx.PutAllocation(&next)
 	beginRelease(tx, c.ID)
 	tx.Touch(alloc.NodeID)

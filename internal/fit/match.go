@@ -2,6 +2,7 @@ package fit
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -147,16 +148,59 @@ func Bears(v *api.ExternalVolume, name string) bool {
 // nothing says before that it has again.
 const avoidFull = 5 * time.Minute
 
-// Unmade reports whether an operation says that a plugin has no room for a volume
-// that is asked for so, in a topology: it was refused there for another that is
-// no larger, and not long ago.
-func Unmade(op *api.Operation, r *api.CreateRequest, at api.Topology, now time.Time) bool {
-	refused := op.Request.Create
-	if refused == nil || refused.TopologyRequest == nil || len(refused.TopologyRequest.Required) != 1 || !within(refused.TopologyRequest.Required[0], at) {
-		return false
+// Refusals are the creates of a plugin that were refused for want of room and
+// still keep others from there: the smallest for each topology and parameters.
+type Refusals struct {
+	byKeys []refusedBy
+}
+
+// refusedBy are refusals of topologies that have the same keys.
+type refusedBy struct {
+	keys     map[string]bool // in lower case
+	smallest map[api.RoomID]*api.Operation
+}
+
+// NewRefusals reads the operations once: of those that count, the smallest stands
+// for all.
+func NewRefusals(exhausted iter.Seq[*api.Operation], now time.Time) *Refusals {
+	all := &Refusals{}
+	for op := range exhausted {
+		r := op.Request.Create
+		if _, full := NoRoom(op, now); !full || r == nil || r.TopologyRequest == nil || len(r.TopologyRequest.Required) != 1 {
+			continue
+		}
+		at := r.TopologyRequest.Required[0]
+		keys := make(map[string]bool, len(at))
+		for k := range at {
+			keys[strings.ToLower(k)] = true
+		}
+		i := slices.IndexFunc(all.byKeys, func(b refusedBy) bool { return maps.Equal(b.keys, keys) })
+		if i < 0 {
+			i = len(all.byKeys)
+			all.byKeys = append(all.byKeys, refusedBy{keys, map[api.RoomID]*api.Operation{}})
+		}
+		smallest, id := all.byKeys[i].smallest, api.NewRoomID(at, r.Parameters)
+		if other := smallest[id]; other == nil || r.CapacityMin < other.Request.Create.CapacityMin {
+			smallest[id] = op
+		}
 	}
-	_, full := NoRoom(op, now)
-	return full && refused.CapacityMin <= r.CapacityMin && maps.Equal(refused.Parameters, r.Parameters)
+	return all
+}
+
+// Of is a refusal that keeps a volume of so many bytes from a topology, or nil.
+func (all *Refusals) Of(size int64, parameters map[string]string, at api.Topology) *api.Operation {
+	for _, b := range all.byKeys {
+		segments := make(api.Topology, len(b.keys))
+		for k, v := range at {
+			if b.keys[strings.ToLower(k)] {
+				segments[k] = v
+			}
+		}
+		if op := b.smallest[api.NewRoomID(segments, parameters)]; op != nil && op.Request.Create.CapacityMin <= size {
+			return op
+		}
+	}
+	return nil
 }
 
 // NoRoom reports whether a create or publish that was refused for want of room keeps

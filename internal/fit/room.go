@@ -65,16 +65,28 @@ func near(recorded, n int64) bool {
 // plugin says how large a volume can be, that counts (CSI spec,
 // GetCapacityResponse).
 func Short(r *api.Room, size int64, now time.Time) string {
+	if ShortThere(r, size, now) == "" {
+		return ""
+	}
+	return short(r, size, "at "+segments(r.Topology))
+}
+
+// ShortThere is Short without the topology, for what many of them have in common.
+func ShortThere(r *api.Room, size int64, now time.Time) string {
 	if r == nil || size <= 0 || !now.Before(RoomUntil(r)) {
 		return ""
 	}
+	return short(r, size, "there")
+}
+
+func short(r *api.Room, size int64, there string) string {
 	switch {
 	case r.Maximum > 0 && size > r.Maximum:
-		return fmt.Sprintf("plugin %s says that a volume has at most %s at %s, and %s are asked for", r.PluginID, Size(r.Maximum), segments(r.Topology), Size(size))
+		return fmt.Sprintf("plugin %s says that a volume has at most %s %s, and %s are asked for", r.PluginID, Size(r.Maximum), there, Size(size))
 	case r.Maximum == 0 && r.Available == 0:
-		return fmt.Sprintf("plugin %s says that it has no room at %s, and %s are asked for", r.PluginID, segments(r.Topology), Size(size))
+		return fmt.Sprintf("plugin %s says that it has no room %s, and %s are asked for", r.PluginID, there, Size(size))
 	case r.Maximum == 0 && size > r.Available:
-		return fmt.Sprintf("plugin %s says that it has room for at most %s at %s, and %s are asked for", r.PluginID, Size(r.Available), segments(r.Topology), Size(size))
+		return fmt.Sprintf("plugin %s says that it has room for at most %s %s, and %s are asked for", r.PluginID, Size(r.Available), there, Size(size))
 	}
 	return ""
 }
@@ -89,31 +101,41 @@ func segments(t api.Topology) string {
 }
 
 // ByRoom orders topologies for a volume of so many bytes: those where a plugin
-// said that there is room, by lots that are weighted with it and belong to the
-// volume's name; those of which it said nothing; those without room. It is nil
-// if nothing is known of any.
+// said that there is room, and those of which it said nothing, by lots that are
+// weighted with the room and belong to the volume's name; then those without
+// room. What is not known weighs as much as the mean of what is. It is nil if
+// nothing is known of any.
 func ByRoom(topologies []api.Topology, room func(api.Topology) *api.Room, size int64, name string, now time.Time) []api.Topology {
 	type lot struct {
-		at    api.Topology
-		class int
-		score float64
+		at     api.Topology
+		id     api.RoomID
+		class  int
+		weight float64 // 0 if it is not known
+		score  float64
 	}
-	lots, known := make([]lot, 0, len(topologies)), false
+	lots, known, sum, roomy := make([]lot, 0, len(topologies)), false, 0.0, 0.0
 	for _, t := range topologies {
 		r := room(t)
-		l := lot{at: t, class: 1}
+		l := lot{at: t}
 		switch {
 		case r == nil || !now.Before(RoomUntil(r)):
-		case Short(r, size, now) != "":
-			known, l.class = true, 2
+			l.id = api.NewRoomID(t, nil)
+		case ShortThere(r, size, now) != "":
+			known, l.class = true, 1
 		default:
-			known, l.class = true, 0
-			l.score = float64(max(r.Available, 1)) / -math.Log(draw(name, r.ID))
+			known, l.id, l.weight = true, r.ID, float64(max(r.Available, 1))
+			sum, roomy = sum+l.weight, roomy+1
 		}
 		lots = append(lots, l)
 	}
 	if !known {
 		return nil
+	}
+	mean := max(sum, 1) / max(roomy, 1)
+	for i := range lots {
+		if l := &lots[i]; l.class == 0 {
+			l.score = cmp.Or(l.weight, mean) / -math.Log(draw(name, l.id))
+		}
 	}
 	slices.SortStableFunc(lots, func(a, b lot) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.score, a.score)) })
 	ordered := make([]api.Topology, 0, len(lots))

@@ -38,7 +38,7 @@ func TestAllocationsGoWhereThereIsRoom(t *testing.T) {
 		cluster.Must[api.JobInfo](c)(c.Client.ApplyJob(ctx, api.DefaultNamespace, "late", scratchJob(1), 0))
 		time.Sleep(10 * time.Second)
 		info := read[api.JobInfo](c)(c.Client.Job(ctx, api.DefaultNamespace, "late", client.Query{}))
-		if text := fmt.Sprint(info.Waits); !strings.Contains(text, "says that it has no room at test.berth.dev/node=n2") {
+		if text := fmt.Sprint(info.Waits); !strings.Contains(text, "says that it has no room there") {
 			t.Errorf("job late waits for %s", text)
 		}
 		cluster.Must[api.JobInfo](c)(c.Client.StopJob(ctx, api.DefaultNamespace, "db", 0))

@@ -20,7 +20,10 @@ type fleet struct {
 	plugins   map[api.PluginID]fit.Plugin
 	usages    map[api.NodeID]*fit.Usage
 	byID      map[api.NodeID]*api.Node
-	rooms     map[api.PluginID]map[api.RoomID]*api.Room
+	told      map[api.PluginID]map[api.RoomID]*api.Room
+	rooms     map[*api.VolumeRequest]map[api.NodeID]*api.Room
+	refusals  map[api.PluginID]*fit.Refusals
+	unmade    map[*api.VolumeRequest]map[api.NodeID]*api.Operation
 	promised  map[promise]int64 // bytes
 }
 
@@ -32,7 +35,10 @@ func newFleet(v state.View) *fleet {
 		plugins:   map[api.PluginID]fit.Plugin{},
 		usages:    map[api.NodeID]*fit.Usage{},
 		byID:      map[api.NodeID]*api.Node{},
-		rooms:     map[api.PluginID]map[api.RoomID]*api.Room{},
+		told:      map[api.PluginID]map[api.RoomID]*api.Room{},
+		rooms:     map[*api.VolumeRequest]map[api.NodeID]*api.Room{},
+		refusals:  map[api.PluginID]*fit.Refusals{},
+		unmade:    map[*api.VolumeRequest]map[api.NodeID]*api.Operation{},
 		promised:  map[promise]int64{},
 	}
 	for _, n := range f.nodes {

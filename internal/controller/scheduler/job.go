@@ -270,7 +270,9 @@ func (p *pass) finished(a *api.Allocation, group *api.TaskGroup) bool {
 // replace places the successor of an allocation that ended, at once if it had
 // run steadily, was told to end, ran what the job no longer asks for, or was
 // lost with its node, else after a delay, and as often as the job allows. That
-// it was lost is no failure of its own, and none is forgiven for it.
+// it was lost is no failure of its own, and none is forgiven for it; that its
+// plugin refused to make a volume of its own is one, else it would go round
+// among full nodes without end.
 func (p *pass) replace(at place, a *api.Allocation) {
 	if a.Status.State == api.AllocLost {
 		p.vacant(at, follow(a, a.Failures, a.Failing))
@@ -280,7 +282,8 @@ func (p *pass) replace(at place, a *api.Allocation) {
 	if failing.IsZero() {
 		failing = a.CreateTime
 	}
-	if a.Desired == api.DesireStop || a.ModifyTime.Sub(a.CreateTime) >= steadyRun || !p.current(a) {
+	steady := a.Desired == api.DesireStop || a.ModifyTime.Sub(a.CreateTime) >= steadyRun
+	if steady && !a.Refused || !p.current(a) {
 		failures = 0
 	}
 	if failures == 0 {
@@ -289,6 +292,9 @@ func (p *pass) replace(at place, a *api.Allocation) {
 	}
 	r := p.job.Spec.RescheduleOf(at.group)
 	ended := fmt.Sprintf("allocation %s ended %s (%d in a row)%s", a.ID.Short(), a.Status.State, failures, why(a))
+	if a.Refused {
+		ended = fmt.Sprintf("allocation %s was refused (%d in a row): %s", a.ID.Short(), failures, a.DesiredReason)
+	}
 	if !r.Unlimited && failures > r.Attempts {
 		over := failing.Add(time.Duration(r.Interval))
 		if p.now.Before(over) {

@@ -334,34 +334,12 @@ func holdReason(want *api.Attachment, holders []*api.Attachment, on *api.Instanc
 // lasting says why a node will not do for the group as long as it is what it
 // is, or "".
 func (p *pass) lasting(node *api.Node, group *api.TaskGroup) string {
-	for i := range group.Tasks {
-		task := &group.Tasks[i]
-		driver, ok := node.Status.Drivers[task.Driver]
-		if !ok {
-			return fmt.Sprintf("node %s has no driver %s", node.ID, task.Driver)
-		}
-		if lacks := fit.Driver(driver, group, task); driver.Healthy && lacks != "" {
-			return fmt.Sprintf("driver %s %s", task.Driver, lacks)
-		}
-	}
-	if reason := fit.HostVolumes(node, group); reason != "" {
-		return reason
-	}
-	return p.excludes(node, group)
+	return fit.Lasting(node, &p.job.Spec, group)
 }
 
 // excludes says which constraint a node does not meet, or "".
 func (p *pass) excludes(node *api.Node, group *api.TaskGroup) string {
-	all := slices.Concat(p.job.Spec.Constraints, group.Constraints)
-	for i := range group.Tasks {
-		all = append(all, group.Tasks[i].Constraints...)
-	}
-	for _, c := range all {
-		if reason := fit.Constraint(node, c); reason != "" {
-			return reason
-		}
-	}
-	return ""
+	return fit.Excludes(node, &p.job.Spec, group)
 }
 
 func (p *pass) rejectsVolume(node *api.Node, vol *api.Volume) string {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/fit"
@@ -14,25 +15,61 @@ type promise struct {
 }
 
 // roomFor is what a plugin said of its room for a volume near a node, or nil. The
-// rows of a plugin are read once in a pass.
-func (f *fleet) roomFor(vol *api.Volume, node api.NodeID) *api.Room {
-	plugin := vol.Spec.PluginID
-	i := f.instance(plugin, node)
-	if i == nil || len(i.Topology) == 0 {
-		return nil
-	}
-	byID := f.rooms[plugin]
-	if byID == nil {
+// rows of a plugin are read once in a pass, and looked for once for each request
+// and node.
+func (f *fleet) roomFor(w wanted, node api.NodeID) *api.Room {
+	plugin := w.volume.Spec.PluginID
+	byID, known := f.told[plugin]
+	if !known {
 		byID = map[api.RoomID]*api.Room{}
 		for r := range f.v.PluginRooms(plugin) {
 			byID[r.ID] = r
 		}
-		f.rooms[plugin] = byID
+		f.told[plugin] = byID
 	}
 	if len(byID) == 0 {
 		return nil
 	}
-	return byID[api.NewRoomID(i.Topology, vol.Spec.Parameters)]
+	return once(f.rooms, w.request, node, func() *api.Room {
+		i := f.instance(plugin, node)
+		if i == nil || len(i.Topology) == 0 {
+			return nil
+		}
+		return byID[api.NewRoomID(i.Topology, w.volume.Spec.Parameters)]
+	})
+}
+
+// refused is a create that was refused near a node for want of room, and keeps
+// the volume from there, or nil.
+func (f *fleet) refused(w wanted, node api.NodeID, now time.Time) *api.Operation {
+	plugin := w.volume.Spec.PluginID
+	all := f.refusals[plugin]
+	if all == nil {
+		all = fit.NewRefusals(f.v.Exhausted(plugin, ""), now)
+		f.refusals[plugin] = all
+	}
+	return once(f.unmade, w.request, node, func() *api.Operation {
+		i := f.instance(plugin, node)
+		if i == nil || len(i.Topology) == 0 {
+			return nil
+		}
+		return all.Of(w.volume.Spec.CapacityMin, w.volume.Spec.Parameters, i.Topology)
+	})
+}
+
+// once finds what is the same for each place of a request on a node.
+func once[T any](known map[*api.VolumeRequest]map[api.NodeID]T, r *api.VolumeRequest, node api.NodeID, find func() T) T {
+	byNode := known[r]
+	if byNode == nil {
+		byNode = map[api.NodeID]T{}
+		known[r] = byNode
+	}
+	found, ok := byNode[node]
+	if !ok {
+		found = find()
+		byNode[node] = found
+	}
+	return found
 }
 
 // made is how many bytes the volumes need that are to be made near a node, by
@@ -43,7 +80,7 @@ func (f *fleet) made(requests []wanted, node api.NodeID) map[*api.Room]int64 {
 		if w.volume.Owner == "" || w.volume.Spec.CapacityMin == 0 {
 			continue
 		}
-		if r := f.roomFor(w.volume, node); r != nil {
+		if r := f.roomFor(w, node); r != nil {
 			if all == nil {
 				all = map[*api.Room]int64{}
 			}
@@ -60,14 +97,14 @@ func (p *pass) short(node *api.Node, requests []wanted) string {
 		if w.volume.Owner == "" {
 			continue
 		}
-		if reason := p.shortOf(p.nodes().roomFor(w.volume, node.ID), w.volume.Spec.CapacityMin); reason != "" {
+		if reason := p.shortOf(p.nodes().roomFor(w, node.ID), w.volume.Spec.CapacityMin); reason != "" {
 			return reason
 		}
 	}
 	sums := p.nodes().made(requests, node.ID)
 	for _, w := range requests {
 		// What a volume may have at most says nothing of several.
-		if r := p.nodes().roomFor(w.volume, node.ID); r != nil && r.Maximum == 0 {
+		if r := p.nodes().roomFor(w, node.ID); r != nil && r.Maximum == 0 {
 			if reason := p.shortOf(r, sums[r]); reason != "" {
 				return reason
 			}
@@ -77,27 +114,24 @@ func (p *pass) short(node *api.Node, requests []wanted) string {
 }
 
 // unmade says that a plugin has refused to make such a volume near the node for
-// want of room, not long ago, or "".
+// want of room, not long ago, or "". The reason names no node and no volume: many
+// nodes may have it.
 func (p *pass) unmade(node *api.Node, requests []wanted) string {
 	for _, w := range requests {
-		i := p.fleet.instance(w.volume.Spec.PluginID, node.ID)
-		if w.volume.Owner == "" || i == nil || len(i.Topology) == 0 {
+		if w.volume.Owner == "" {
 			continue
 		}
-		r := &api.CreateRequest{CapacityMin: w.volume.Spec.CapacityMin, Parameters: w.volume.Spec.Parameters}
-		for op := range p.v.Exhausted(w.volume.Spec.PluginID, "") {
-			if fit.Unmade(op, r, i.Topology, p.now) {
-				until, _ := fit.NoRoom(op, p.now)
-				p.wake(until)
-				return fmt.Sprintf("plugin %s could not make volume %s near node %s: %s", op.PluginID, op.VolumeID, node.ID, op.Status.Message)
-			}
+		if op := p.nodes().refused(w, node.ID, p.now); op != nil {
+			until, _ := fit.NoRoom(op, p.now)
+			p.wake(until)
+			return fmt.Sprintf("plugin %s has refused to make such a volume there: %s", op.PluginID, op.Status.Message)
 		}
 	}
 	return ""
 }
 
 func (p *pass) shortOf(r *api.Room, size int64) string {
-	reason := fit.Short(r, size, p.now)
+	reason := fit.ShortThere(r, size, p.now)
 	if reason != "" {
 		p.wake(fit.RoomUntil(r))
 	}
@@ -116,7 +150,7 @@ func (p *pass) tight(node *api.Node, requests []wanted) int {
 				size += vol.Spec.CapacityMin
 			}
 		}
-		if r.Maximum == 0 && fit.Short(r, size, p.now) != "" {
+		if r.Maximum == 0 && fit.ShortThere(r, size, p.now) != "" {
 			return 1
 		}
 	}

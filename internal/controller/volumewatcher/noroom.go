@@ -18,7 +18,7 @@ func (p *pass) leaveFull(claimed []*api.Attachment) bool {
 		op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || len(claimed) < len(p.holders) || !p.roomElsewhere() {
 		return false
 	}
-	return p.leave(claimed, fmt.Sprintf("node %s takes no more volumes of plugin %s: %s", p.pub.NodeID, p.pub.PluginID, op.Status.Message))
+	return p.leave(claimed, false, fmt.Sprintf("node %s takes no more volumes of plugin %s: %s", p.pub.NodeID, p.pub.PluginID, op.Status.Message))
 }
 
 // leaveUnmade ends an allocation whose own volume its plugin has no room for near
@@ -27,26 +27,38 @@ func (p *pass) leaveFull(claimed []*api.Attachment) bool {
 func (p *pass) leaveUnmade(claimed []*api.Attachment) bool {
 	op := p.v.Operation(p.vol.Status.Operation)
 	if p.vol.Owner == "" || op == nil || op.Kind != api.OperationCreate || op.Status.State != api.OperationWaiting || op.Request.Create == nil ||
-		op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || !p.makesElsewhere(op.Request.Create) {
+		op.Status.Code != "RESOURCE_EXHAUSTED" || op.Status.Uncertain || !p.makesElsewhere(claimed, op.Request.Create) {
 		return false
 	}
-	return p.leave(claimed, fmt.Sprintf("plugin %s cannot make volume %s for node %s: %s", p.pub.PluginID, p.vol.ID, p.pub.NodeID, op.Status.Message))
+	return p.leave(claimed, true, fmt.Sprintf("plugin %s cannot make volume %s for node %s: %s", p.pub.PluginID, p.vol.ID, p.pub.NodeID, op.Status.Message))
 }
 
-// makesElsewhere reports whether another node that takes allocations is where the
-// plugin has not refused to make such a volume, and does not say that it cannot.
-func (p *pass) makesElsewhere(r *api.CreateRequest) bool {
+// makesElsewhere reports whether another node that takes allocations, and is one
+// for the volume's group, is where the plugin has not refused to make such a
+// volume, and does not say that it cannot.
+func (p *pass) makesElsewhere(claimed []*api.Attachment, r *api.CreateRequest) bool {
+	if len(claimed) == 0 {
+		return false
+	}
+	a, job := p.v.Allocation(claimed[0].AllocID), p.v.Job(claimed[0].Namespace, claimed[0].JobID)
+	if a == nil || job == nil || job.UID != a.JobUID {
+		return false
+	}
+	group := job.Spec.Group(a.Group)
+	if group == nil {
+		return false
+	}
 	quiet := p.v.Quiet()
+	refusals := fit.NewRefusals(quiet.Exhausted(p.pub.PluginID, ""), p.now)
 	for i := range quiet.Instances(p.pub.PluginID) {
 		n := quiet.Node(i.NodeID)
-		if !i.ServesNode() || !i.Healthy || len(i.Topology) == 0 || n == nil || !n.Eligible() {
+		if !i.ServesNode() || !i.Healthy || len(i.Topology) == 0 || n == nil || !n.Eligible() || fit.Lasting(n, &job.Spec, group) != "" {
 			continue
 		}
-		refused := fit.Short(quiet.Room(p.pub.PluginID, api.NewRoomID(i.Topology, r.Parameters)), r.CapacityMin, p.now) != ""
-		for op := range quiet.Exhausted(p.pub.PluginID, "") {
-			refused = refused || fit.Unmade(op, r, i.Topology, p.now)
+		if refusals.Of(r.CapacityMin, r.Parameters, i.Topology) != nil {
+			continue
 		}
-		if !refused {
+		if fit.Short(quiet.Room(p.pub.PluginID, api.NewRoomID(i.Topology, r.Parameters)), r.CapacityMin, p.now) == "" {
 			return true
 		}
 	}
@@ -54,8 +66,8 @@ func (p *pass) makesElsewhere(r *api.CreateRequest) bool {
 }
 
 // leave ends the allocations of attachments, but those of jobs that run on every
-// node: those wait.
-func (p *pass) leave(claimed []*api.Attachment, reason string) bool {
+// node: those wait. Refused says that a volume of their own was not made.
+func (p *pass) leave(claimed []*api.Attachment, refused bool, reason string) bool {
 	seen := map[api.AllocID]bool{}
 	for _, c := range claimed {
 		a, job := p.v.Allocation(c.AllocID), p.v.Job(c.Namespace, c.JobID)
@@ -64,7 +76,7 @@ func (p *pass) leave(claimed []*api.Attachment, reason string) bool {
 		}
 		seen[a.ID] = true
 		p.plan.Add(&command.StopAllocation{
-			ID: a.ID, Version: a.Version, Reason: reason,
+			ID: a.ID, Version: a.Version, Reason: reason, Refused: refused,
 		})
 	}
 	return len(seen) > 0

@@ -2,8 +2,8 @@
 // the parameters that are in use, while this server leads, and records what
 // matters of it.
 //
-// It decides nothing. Invariants: what was not answered is not known, and is
-// taken out; what a plugin says again, about the same, writes nothing; a plugin
+// It decides nothing. Invariants: what is answered with an error twice, or is old,
+// is taken out; what a plugin says again, about the same, writes nothing; a plugin
 // that hangs keeps no other from being asked.
 package room
 
@@ -47,7 +47,8 @@ const (
 	limit = time.Minute
 	// parallel is how many questions a plugin gets at a time.
 	parallel = 8
-	// maxQuestions bounds what a plugin is asked in a round.
+	// maxQuestions bounds what a plugin is asked in a round. The next begins where
+	// it ended.
 	maxQuestions = 1000
 	// perCommand is how many rooms are recorded in one step.
 	perCommand = 200
@@ -69,22 +70,28 @@ func (s *Surveyor) Run(ctx context.Context) error {
 	defer asking.Wait()
 	next := map[api.PluginID]times{}
 	busy := map[api.PluginID]bool{}
+	rounds := map[api.PluginID]*round{} // each is its plugin's goroutine's while that is busy
 	done := make(chan api.PluginID)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
 		v, now := s.log.View(), time.Now()
-		wanted := parameters{}
+		var wanted parameters // filled once, and only read by who asks
 		for _, id := range plugins(v) {
 			if busy[id] || now.Before(next[id].soon) || now.Before(next[id].late) && !making(v, id, now) || v.Recovering() {
 				continue
 			}
-			if len(wanted) == 0 {
+			if wanted == nil {
 				wanted = inUse(v)
 			}
+			sets := wanted[id]
+			if rounds[id] == nil {
+				rounds[id] = &round{failed: map[api.RoomID]bool{}}
+			}
+			r := rounds[id]
 			busy[id], next[id] = true, times{now.Add(tick), now.Add(interval)}
 			asking.Go(func() {
-				s.one(ctx, id, questions(v, id, wanted[id]))
+				s.one(ctx, id, r, questions(v, id, sets))
 				select {
 				case done <- id:
 				case <-ctx.Done():
@@ -99,6 +106,14 @@ func (s *Surveyor) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// round is what is remembered of the last round of a plugin.
+type round struct {
+	// next is the number of the question with which the next begins.
+	next int
+	// failed are the rooms of which its last answer was an error.
+	failed map[api.RoomID]bool
 }
 
 // times are when a plugin is asked next: if it makes volumes, and if it does not.
@@ -125,8 +140,10 @@ func making(v state.View, id api.PluginID, now time.Time) bool {
 			return true
 		}
 	}
-	for range v.Queue(id, now) {
-		return true
+	for op := range v.Queue(id, now) {
+		if op.Kind == api.OperationCreate {
+			return true
+		}
 	}
 	return false
 }
@@ -165,35 +182,54 @@ func inUse(v state.View) parameters {
 	return p
 }
 
-// questions are what to ask a plugin: each topology for each set of parameters.
+// questions are what to ask a plugin: each topology for each set of parameters,
+// so that a part of them has as much of each set.
 func questions(v state.View, id api.PluginID, sets map[api.RoomID]map[string]string) (all []api.CapacityQuestion) {
 	plugin := fit.NewPlugin(id, slices.Collect(v.Instances(id)))
 	topologies := plugin.Topologies(func(n api.NodeID) bool {
 		node := v.Node(n)
 		return node != nil && node.Takes()
 	})
-	for _, set := range slices.Sorted(maps.Keys(sets)) {
-		for _, t := range topologies {
-			if len(all) == maxQuestions {
-				return all
-			}
+	sorted := slices.Sorted(maps.Keys(sets))
+	for _, t := range topologies {
+		for _, set := range sorted {
 			all = append(all, api.CapacityQuestion{Topology: t, Parameters: sets[set]})
 		}
 	}
 	return all
 }
 
-// one asks a plugin, and records what is not known already.
-func (s *Surveyor) one(ctx context.Context, id api.PluginID, all []api.CapacityQuestion) {
+// one asks a plugin, and records what is not known already. What was not asked in
+// this round, as there is too much, is asked in one of the next, and stays until
+// it is old; as does what was answered with an error once.
+func (s *Surveyor) one(ctx context.Context, id api.PluginID, last *round, all []api.CapacityQuestion) {
+	inUse := make(map[api.RoomID]bool, len(all))
+	for _, q := range all {
+		inUse[api.NewRoomID(q.Topology, q.Parameters)] = true
+	}
+	if len(all) > 0 {
+		first := last.next % len(all)
+		all = slices.Concat(all[first:], all[:first])
+		last.next = first
+	}
 	asked, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	answers, problem := s.answers(asked, id, all)
+	answers, failed, problem := s.answers(asked, id, all[:min(len(all), maxQuestions)])
 	if ctx.Err() != nil {
 		return // nothing was learned by that this server does not lead any more
 	}
 	if problem != nil {
 		s.out.Debug("room is not known everywhere", "plugin", id, "error", problem)
 	}
+	last.next += len(answers) + len(failed)
+	twice := map[api.RoomID]bool{}
+	for room := range failed {
+		twice[room], last.failed[room] = last.failed[room], true
+	}
+	maps.DeleteFunc(last.failed, func(room api.RoomID, _ bool) bool {
+		_, known := answers[room]
+		return known || !inUse[room]
+	})
 	v, now := s.log.View(), s.log.Now()
 	c := &command.RecordRooms{PluginID: id}
 	record := func() bool {
@@ -210,9 +246,9 @@ func (s *Surveyor) one(ctx context.Context, id api.PluginID, all []api.CapacityQ
 	for r := range v.PluginRooms(id) {
 		f, known := answers[r.ID]
 		switch {
-		case !known:
+		case !known && (!inUse[r.ID] || twice[r.ID] || !now.Before(fit.RoomUntil(r))):
 			c.Clear = append(c.Clear, r.ID)
-		case fit.SameRoom(r, f, now):
+		case known && fit.SameRoom(r, f, now):
 			delete(answers, r.ID)
 		}
 		if len(c.Clear) == perCommand && !record() {
@@ -229,20 +265,25 @@ func (s *Surveyor) one(ctx context.Context, id api.PluginID, all []api.CapacityQ
 }
 
 // answers asks all questions, some at a time, and answers what was answered,
-// and one of the errors.
-func (s *Surveyor) answers(ctx context.Context, id api.PluginID, all []api.CapacityQuestion) (map[api.RoomID]api.RoomFact, error) {
+// what was answered with an error, and one of these. What could not be asked in
+// time is neither.
+func (s *Surveyor) answers(ctx context.Context, id api.PluginID, all []api.CapacityQuestion) (map[api.RoomID]api.RoomFact, map[api.RoomID]bool, error) {
 	places := newPlaces(s.log.View(), id)
 	var mu sync.Mutex // guards below
-	answers, problem := map[api.RoomID]api.RoomFact{}, error(nil)
+	answers, failed, problem := map[api.RoomID]api.RoomFact{}, map[api.RoomID]bool{}, error(nil)
 	var asking sync.WaitGroup
 	next := make(chan api.CapacityQuestion)
 	for range min(parallel, len(all)) {
 		asking.Go(func() {
 			for q := range next {
+				if ctx.Err() != nil {
+					continue
+				}
 				room, err := s.capacity(ctx, places, q)
 				mu.Lock()
 				if err != nil {
 					problem = cmp.Or(problem, err)
+					failed[api.NewRoomID(q.Topology, q.Parameters)] = true
 				} else {
 					answers[api.NewRoomID(q.Topology, q.Parameters)] = api.RoomFact{Topology: q.Topology, Parameters: q.Parameters, AvailableCapacity: room}
 				}
@@ -255,14 +296,11 @@ func (s *Surveyor) answers(ctx context.Context, id api.PluginID, all []api.Capac
 	}
 	close(next)
 	asking.Wait()
-	return answers, problem
+	return answers, failed, problem
 }
 
 // capacity asks a controller that is near.
 func (s *Surveyor) capacity(ctx context.Context, all places, q api.CapacityQuestion) (api.AvailableCapacity, error) {
-	if ctx.Err() != nil {
-		return api.AvailableCapacity{}, context.Cause(ctx)
-	}
 	place, ok := all.near(q.Topology)
 	if !ok {
 		return api.AvailableCapacity{}, api.Errorf(api.CodeUnavailable, "no controller instance that is near is healthy")

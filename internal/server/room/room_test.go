@@ -3,8 +3,10 @@ package room_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,9 +166,12 @@ func TestOnlyWhatMattersIsWritten(t *testing.T) {
 		check("less", 1, map[string]int64{"a": 512, "b": 0})
 		w.set("disk b", 3000)
 		w.set("disk a", -1)
-		time.Sleep(2 * time.Minute)
+		time.Sleep(time.Minute)
 		synctest.Wait()
-		check("more, and an answer that did not come", 1, map[string]int64{"b": 3072})
+		check("more, and an answer that did not come", 1, map[string]int64{"a": 512, "b": 3072})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		check("an answer that did not come again", 1, map[string]int64{"b": 3072})
 		time.Sleep(31 * time.Minute)
 		synctest.Wait()
 		check("said anew before it is old", 1, map[string]int64{"b": 3072})
@@ -180,8 +185,9 @@ func TestWhoMakesVolumesIsAskedOften(t *testing.T) {
 		more string
 		want int // questions in five minutes
 	}{
-		"Idle":   {"", 12},
-		"Making": {`operation {"kind":"create","volume_id":"new","status":{"state":"assigned","executor":"n1"}}`, 62},
+		"Idle":        {"", 12},
+		"Other calls": {`operation {"kind":"publish","volume_id":"pg","node_id":"n1"}`, 12},
+		"Making":      {`operation {"kind":"create","volume_id":"new","status":{"state":"assigned","executor":"n1"}}`, 62},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -258,6 +264,62 @@ room {"plugin_id":"gone","topology":{"zone":"a"},"available":8}
 		w.mu.Unlock()
 		if diff := cmp.Diff(map[string]int64{"a": 4, "afast": 4, "ascratch": 4}, w.rooms("")); diff != "" {
 			t.Errorf("recorded (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestNothingInUse: several plugins can be asked while nothing is in use.
+func TestNothingInUse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nodes+`
+instance {"plugin_id":"a","node_id":"n1","topology":{"zone":"a"},`+can+`}
+instance {"plugin_id":"b","node_id":"n1","topology":{"zone":"a"},`+can+`}
+instance {"plugin_id":"c","node_id":"n1","topology":{"zone":"a"},`+can+`}
+`)
+		run(t, w)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := w.rooms(""); len(got) != 0 {
+			t.Errorf("recorded: %v", got)
+		}
+	})
+}
+
+// TestMoreThanAreAskedInARound: all are asked in turn, those of one set of
+// parameters as those of another, and what was said before stays.
+func TestMoreThanAreAskedInARound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const zones = 700
+		var lines strings.Builder
+		for i := range zones {
+			fmt.Fprintf(&lines, "node {\"id\":\"m%03d\",\"status\":{\"state\":\"ready\"}}\n", i)
+			fmt.Fprintf(&lines, "instance {\"plugin_id\":\"disk\",\"node_id\":\"m%03d\",\"topology\":{\"zone\":\"z%03d\"},%s}\n", i, i, can)
+		}
+		w := newWorld(t, lines.String()+`
+volume {"id":"pg","status":{"state":"ready"}}
+volume {"id":"fast","spec":{"parameters":{"kind":"fast"}},"status":{"state":"ready"}}
+`)
+		for i := range zones {
+			w.set(fmt.Sprintf("disk z%03d", i), 8)
+		}
+		run(t, w)
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		fast := 0
+		for set := range w.rooms("disk") {
+			if strings.HasSuffix(set, "fast") {
+				fast++
+			}
+		}
+		if n := len(w.rooms("disk")); n != 1000 || fast != 500 {
+			t.Errorf("after a round %d are known, %d of them of the second set; want 1000 and 500", n, fast)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(w.rooms("disk")); n != 2*zones {
+			t.Errorf("after two rounds %d are known, want all %d", n, 2*zones)
 		}
 	})
 }
