@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -87,12 +88,21 @@ func askHTTP(ctx context.Context, c *Check) Answer {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(r)
+	if refused, ok := errors.AsType[*url.Error](err); ok {
+		err = refused.Err // without the address asked, in which there may be what is nobody's business
+	}
 	if err != nil {
 		return Answer{Output: err.Error()}
 	}
 	defer func() { _ = answer.Body.Close() }() // what is not read is not wanted
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxRead))
 	output := "HTTP " + answer.Status
+	if answer.StatusCode == http.StatusSwitchingProtocols {
+		// From here on it is a connection, which ends with neither ctx nor a limit.
+		return Answer{Output: output + ", and nobody asked for another protocol"}
+	}
+	// Whatever the body is, it is not read beyond ctx.
+	defer context.AfterFunc(ctx, func() { _ = answer.Body.Close() })()
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxRead))
 	if to := answer.Header.Get("Location"); to != "" && answer.StatusCode/100 == 3 {
 		output += ", to " + to + ", which is not followed"
 	}

@@ -99,3 +99,46 @@ func TestSilenceHasALimit(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Who answers with another protocol holds neither the probe up nor the agent.
+func TestSwitchOfProtocolsIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	ended := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			ended <- err
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: any\r\nConnection: Upgrade\r\n\r\n")
+		_, err = io.Copy(io.Discard, conn) // until the asker goes
+		ended <- err
+	}()
+	check := &probe.Check{Spec: api.ServiceCheck{Type: api.CheckHTTP, Timeout: api.Duration(60e9)}, Address: l.Addr().String()}
+	if got := probe.Ask(context.Background(), check); got.OK || !strings.HasPrefix(got.Output, "HTTP 101") {
+		t.Errorf("%+v", got)
+	}
+	<-ended
+}
+
+// What a check asks with may be secret: what is said of a failure does not have it.
+func TestFailureDoesNotSayWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	check := &probe.Check{Spec: api.ServiceCheck{Type: api.CheckHTTP, Path: "/health?token=s3cret", Timeout: api.Duration(60e9)}, Address: l.Addr().String()}
+	if got := probe.Ask(t.Context(), check); got.OK || strings.Contains(got.Output, "s3cret") || !strings.Contains(got.Output, "refused") {
+		t.Errorf("%+v", got)
+	}
+}
