@@ -17,7 +17,8 @@ type ServiceCheck struct {
 	// Port is as in the service, whose it is if this is empty.
 	Port string `json:"port,omitempty"`
 	// Interval lies between the beginnings of two probes, DefaultCheckInterval if
-	// 0; Timeout is how long one may take, DefaultCheckTimeout if 0.
+	// 0; Timeout is how long one may take, DefaultCheckTimeout if 0. It is not
+	// longer than the interval, or MaxCheckTimeout where that is longer.
 	Interval Duration `json:"interval,omitempty"`
 	Timeout  Duration `json:"timeout,omitempty"`
 	// Of http: Protocol is http if empty, Method GET, Path /.
@@ -125,6 +126,10 @@ type CheckStatus struct {
 // MaxCheckOutput bounds what is kept of a probe's output, in bytes.
 const MaxCheckOutput = 512
 
+// MaxCheckTimeout bounds how long one probe may take of a check whose interval is
+// not longer.
+const MaxCheckTimeout = 30 * time.Second
+
 // MaxChecks bounds the checks of a group.
 const MaxChecks = 64
 
@@ -176,6 +181,18 @@ func (s *Service) PortOf(c *ServiceCheck) string {
 		return c.Port
 	}
 	return s.Port
+}
+
+// Asked is a check of a service of the group with what it has of that: its port,
+// its task, and when tasks are started again for it. What was learnt of one says
+// nothing of another.
+func (g *TaskGroup) Asked(s *Service, c *ServiceCheck) ServiceCheck {
+	full := *c
+	full.Task, full.Restart = g.TaskOf(s, c), s.RestartOf(c)
+	if c.Type != CheckScript {
+		full.Port = s.PortOf(c)
+	}
+	return full
 }
 
 // Required reports whether the health of an allocation of the group may wait
@@ -235,7 +252,6 @@ func (g *TaskGroup) validateCheckTask(p *Problems, at, name string) {
 // Bounds of checks.
 const (
 	minCheckInterval = time.Second
-	maxCheckTimeout  = 10 * time.Minute
 	maxCheckName     = 128
 	maxCheckBody     = 16 << 10
 )
@@ -252,8 +268,8 @@ func (c *ServiceCheck) validate(p *Problems, path string) {
 	if c.Interval != 0 && time.Duration(c.Interval) < minCheckInterval {
 		p.Addf(path+".interval", `give a duration such as "10s", at least "1s"`, "is %s", time.Duration(c.Interval))
 	}
-	if c.Timeout < 0 || time.Duration(c.Timeout) > maxCheckTimeout {
-		p.Addf(path+".timeout", `give a duration such as "2s", at most "10m"`, "is %s", time.Duration(c.Timeout))
+	if c.Timeout < 0 || time.Duration(c.Timeout) > max(MaxCheckTimeout, time.Duration(c.Interval)) {
+		p.Addf(path+".timeout", `give a duration such as "2s", at most "30s" or the interval`, "is %s", time.Duration(c.Timeout))
 	}
 	if c.InitialStatus != "" {
 		oneOf(p, path+".initial_status", c.InitialStatus, CheckStates()...)

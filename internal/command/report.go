@@ -264,6 +264,29 @@ func judgeChecks(tx *state.Tx, a *api.Allocation) {
 	}
 }
 
+// forgetChecks forgets how those checks were of which another group asks something
+// else: what passed was another one of the same name.
+func forgetChecks(a *api.Allocation, was, is *api.TaskGroup) {
+	before, now := askedOf(was), askedOf(is)
+	a.Status.Checks = slices.DeleteFunc(slices.Clone(a.Status.Checks), func(c api.CheckStatus) bool {
+		key := api.CheckKey(c.Service, c.Name)
+		asked, still := now[key]
+		return still && !fit.Same(before[key], asked) // its agent asks afresh, and whatever it says is news
+	})
+}
+
+// askedOf are the checks of a group by what names them.
+func askedOf(g *api.TaskGroup) map[string]api.ServiceCheck {
+	all := map[string]api.ServiceCheck{}
+	for i := range g.Services {
+		s := &g.Services[i]
+		for j := range s.Checks {
+			all[api.CheckKey(s.Name, s.Checks[j].Name)] = g.Asked(s, &s.Checks[j])
+		}
+	}
+	return all
+}
+
 // boundChecks are what an agent says of checks. It says no more.
 func boundChecks(checks []api.CheckStatus) []api.CheckStatus {
 	checks = slices.Clone(checks[:min(len(checks), api.MaxChecks)])

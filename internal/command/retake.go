@@ -54,6 +54,7 @@ func (c *RetakePlace) Apply(tx *state.Tx) error {
 	}
 	back := *older
 	back.Replaced, back.Revision = false, job.Revision
+	forgetChecks(&back, was.Spec.Group(older.Group), job.Spec.Group(older.Group))
 	judgeChecks(tx, &back)
 	tx.PutAllocation(&back)
 	next := *newer

@@ -40,6 +40,7 @@ func (c *ReviseAllocation) Apply(tx *state.Tx) error {
 	}
 	next := *alloc
 	next.Revision = c.Revision
+	forgetChecks(&next, was.Spec.Group(alloc.Group), job.Spec.Group(alloc.Group))
 	judgeChecks(tx, &next)
 	tx.PutAllocation(&next)
 	tx.Touch(alloc.NodeID)

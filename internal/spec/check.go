@@ -16,7 +16,7 @@ var checkTable = &table[api.ServiceCheck]{
 		text("port", "As in the service, of tcp and http.", func(c *api.ServiceCheck) *string { return &c.Port }).standing("the service's"),
 		duration("interval", "How long after the beginning of a probe the next one begins, at least 1s.",
 			func(c *api.ServiceCheck) *api.Duration { return &c.Interval }).standing("10s"),
-		duration("timeout", "How long a probe may take. A script that takes longer is killed.",
+		duration("timeout", "How long a probe may take, at most 30s or the interval. A script that takes longer is killed.",
 			func(c *api.ServiceCheck) *api.Duration { return &c.Timeout }).standing("5s"),
 		choice("protocol", "Of http.", []string{"http", "https"}, nil, func(c *api.ServiceCheck) *string { return &c.Protocol }).standing("http"),
 		text("method", "Of http.", func(c *api.ServiceCheck) *string { return &c.Method }).standing("GET"),
