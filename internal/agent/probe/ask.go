@@ -22,6 +22,9 @@ const maxRead = 4 << 10
 
 // ask makes one probe.
 func ask(ctx context.Context, c *Check) Answer {
+	if c.Address == "" && c.Spec.Type != api.CheckScript {
+		return Answer{Unasked: true, Output: "the node's address or the service's port is not known"}
+	}
 	timeout := time.Duration(c.Spec.Timeout)
 	if timeout == 0 {
 		timeout = api.DefaultCheckTimeout

@@ -1,6 +1,7 @@
 package probe_test
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -116,6 +117,10 @@ func TestSwitchOfProtocolsIsNoAnswer(t *testing.T) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			ended <- err
+			return
+		}
 		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: any\r\nConnection: Upgrade\r\n\r\n")
 		_, err = io.Copy(io.Discard, conn) // until the asker goes
 		ended <- err
@@ -124,7 +129,9 @@ func TestSwitchOfProtocolsIsNoAnswer(t *testing.T) {
 	if got := probe.Ask(context.Background(), check); got.OK || !strings.HasPrefix(got.Output, "HTTP 101") {
 		t.Errorf("%+v", got)
 	}
-	<-ended
+	if err := <-ended; err != nil {
+		t.Errorf("it does not go: %v", err)
+	}
 }
 
 // What a check asks with may be secret: what is said of a failure does not have it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"hash/fnv"
 	"reflect"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +15,12 @@ import (
 // maxProbes bounds the probes that are on their way at a time.
 const maxProbes = 32
 
+// maxOfOne bounds those of one allocation, so that others have their turns.
+const maxOfOne = 4
+
+// maxUnasked is how many probes in a row may teach nothing before it is said.
+const maxUnasked = 3
+
 // firstProbe is within which time a check of which nothing is known is asked. One
 // that was known is asked within its interval.
 const firstProbe = time.Second
@@ -21,17 +28,23 @@ const firstProbe = time.Second
 // Check is what is to be asked.
 type Check struct {
 	Service string
-	Spec    api.ServiceCheck
+	// Spec is what is asked now, with what stands for names filled in. Of is what
+	// the job says: while that is the same, so is the check.
+	Spec, Of api.ServiceCheck
 	// Restart is when tasks are to be started again for it, nil for never.
 	Restart *api.CheckRestart
 	// Since is when the run of its tasks began; zero if they do not run. Another
 	// run is asked afresh.
 	Since time.Time
-	// Address is what tcp and http ask: host and port.
+	// Address is what tcp and http ask: host and port. It is empty while nobody
+	// knows it.
 	Address string
 	// Command is what a script is, and Run runs it.
 	Command []string
 	Run     func(ctx context.Context, command []string) Answer
+	// Lives, if it is there, reports whether the tasks still run of which a probe
+	// failed: those that end by themselves have not failed their check.
+	Lives func(ctx context.Context) bool
 	// Was is how the check was when an earlier agent ended, nil if nobody knows.
 	Was *api.CheckStatus
 }
@@ -51,7 +64,7 @@ type Answer struct {
 	OK bool
 	// Warning: it is none, and some take that for none.
 	Warning bool
-	// Unasked: nothing was learnt.
+	// Unasked: nothing was learnt, and Output says why.
 	Unasked bool
 	Output  string
 }
@@ -65,9 +78,14 @@ type Prober struct {
 	wake   chan struct{} // capacity 1
 }
 
+// owner is an allocation with its checks. Prober's mu guards it.
 type owner struct {
 	teller  Teller
 	targets []*target
+	// flying are its probes on their way, at most maxOfOne, and held are its
+	// targets whose turn came when there were as many.
+	flying int
+	held   []*target
 }
 
 // target is one check with what is known of it. Prober's mu guards it.
@@ -78,7 +96,11 @@ type target struct {
 	// good and bad are the probes in a row, and failures those that count for a
 	// restart, -1 once it was asked for.
 	good, bad, failures int
-	due                 time.Time
+	// unasked are the probes in a row that taught nothing, and said is what the
+	// check's status said before that was said, where it was.
+	unasked int
+	said    string
+	due     time.Time
 	// index is its place in the queue, -1 if it is not there.
 	index int
 	stop  context.CancelFunc // of the probe on its way, or nil
@@ -94,48 +116,62 @@ func New() *Prober {
 func (p *Prober) Set(id api.AllocID, checks []Check, teller Teller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	was := p.owners[id]
-	if was == nil {
-		was = &owner{}
+	o := p.owners[id]
+	if o == nil {
+		o = &owner{}
+		p.owners[id] = o
 	}
-	next := &owner{teller: teller}
+	p.release(o)
+	o.teller = teller
+	was := o.targets
+	o.targets = nil
 	for _, c := range checks {
-		t := was.take(&c)
+		t := take(was, &c)
 		if t == nil {
 			t = fresh(&c, id)
 		} else {
 			t.check = c
 		}
-		t.owner = next
-		next.targets = append(next.targets, t)
+		t.owner = o
+		o.targets = append(o.targets, t)
 		if t.index < 0 && t.stop == nil && !c.Since.IsZero() {
 			heap.Push(&p.queue, t)
 		}
 	}
-	for _, t := range was.targets {
+	for _, t := range was {
 		p.drop(t)
 	}
-	p.owners[id] = next
 	p.nudge()
 }
 
+// release puts back what was held; the caller holds mu.
+func (p *Prober) release(o *owner) {
+	for _, t := range o.held {
+		heap.Push(&p.queue, t)
+	}
+	o.held = nil
+}
+
 // take takes out the target of a check that asks the same of the same run.
-func (o *owner) take(c *Check) *target {
-	for i, t := range o.targets {
-		if t != nil && t.check.Service == c.Service && t.check.Spec.Name == c.Spec.Name {
-			if !same(&t.check, c) {
-				return nil
-			}
-			o.targets[i] = nil
-			return t
+func take(targets []*target, c *Check) *target {
+	for i, t := range targets {
+		if t == nil || t.check.Service != c.Service || t.check.Spec.Name != c.Spec.Name {
+			continue
 		}
+		if !same(&t.check, c) {
+			return nil
+		}
+		targets[i] = nil
+		return t
 	}
 	return nil
 }
 
+// same reports whether what is known of a goes for b. What is filled in for names,
+// and the node's address, may change while an agent runs: then the next probe asks
+// otherwise.
 func same(a, b *Check) bool {
-	return a.Since.Equal(b.Since) && a.Address == b.Address && reflect.DeepEqual(a.Command, b.Command) && reflect.DeepEqual(a.Spec, b.Spec) &&
-		reflect.DeepEqual(a.Restart, b.Restart)
+	return a.Since.Equal(b.Since) && reflect.DeepEqual(a.Of, b.Of)
 }
 
 // fresh is a check that nobody has asked yet in this run of its tasks, or since
@@ -186,6 +222,7 @@ func (p *Prober) Forget(id api.AllocID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o := p.owners[id]; o != nil {
+		o.held = nil
 		for _, t := range o.targets {
 			p.drop(t)
 		}
@@ -247,13 +284,21 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) (next time.T
 			return p.queue[0].due
 		}
 		t := heap.Pop(&p.queue).(*target) //nolint:forcetypeassert // it holds nothing else
+		if t.owner.flying >= maxOfOne {
+			t.owner.held = append(t.owner.held, t)
+			continue
+		}
 		probing, cancel := context.WithCancel(ctx)
 		t.stop = cancel
 		p.flying++
+		t.owner.flying++
 		check := t.check
 		probes.Go(func() {
 			began := time.Now()
 			answer := ask(probing, &check)
+			if !answer.OK && !answer.Unasked && check.Lives != nil && !check.Lives(probing) {
+				answer = Answer{Unasked: true, Output: "its task does not run"}
+			}
 			aborted := probing.Err() != nil
 			cancel()
 			p.done(t, &check, answer, began, aborted)
@@ -266,11 +311,19 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) (next time.T
 func (p *Prober) done(t *target, asked *Check, answer Answer, began time.Time, aborted bool) {
 	p.mu.Lock()
 	p.flying--
+	t.owner.flying--
+	p.release(t.owner)
 	t.stop = nil
 	teller, turned, failed := t.owner.teller, false, 0
 	if !t.gone {
-		if !aborted && !answer.Unasked {
+		switch {
+		case aborted:
+		case answer.Unasked:
+			turned = t.doubt(answer)
+		default:
+			again := t.believe()
 			turned, failed = t.judge(answer)
+			turned = turned || again
 		}
 		t.due = began.Add(interval(&t.check))
 		if now := time.Now(); t.due.Before(now) {
@@ -286,6 +339,27 @@ func (p *Prober) done(t *target, asked *Check, answer Answer, began time.Time, a
 	if failed > 0 {
 		teller.Failed(*asked, failed, answer.Output)
 	}
+}
+
+// doubt takes note of a probe that taught nothing. The check is as it was, but when
+// there were several it says so.
+func (t *target) doubt(a Answer) (turned bool) {
+	if t.unasked++; t.unasked != maxUnasked {
+		return false
+	}
+	t.said = t.status.Output
+	t.status.Output = Line("it could not be asked " + strconv.Itoa(maxUnasked) + " times in a row: " + a.Output)
+	return true
+}
+
+// believe takes that back, since something was learnt.
+func (t *target) believe() (turned bool) {
+	turned = t.unasked >= maxUnasked
+	if turned {
+		t.status.Output = t.said
+	}
+	t.unasked = 0
+	return turned
 }
 
 // judge is what an answer makes of a check. failed is after how many failures its

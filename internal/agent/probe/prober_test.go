@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -256,8 +257,110 @@ func TestProbeThatCouldNotBeMadeCountsNothing(t *testing.T) {
 		w.set(w.check(nil))
 		w.after(time.Second)
 		w.says(probe.Answer{Unasked: true})
-		w.after(time.Minute)
+		w.after(20 * time.Second)
 		w.want("a passing fine")
+	})
+}
+
+// It is not hidden that nobody could ask for long; the check is as it was.
+func TestProbesThatCannotBeMadeAreSaid(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.set(w.check(nil))
+		w.after(time.Second)
+		since := w.prober.Statuses(alloc)[0].Since
+		w.says(probe.Answer{Unasked: true, Output: "busy"})
+		w.after(time.Minute)
+		w.want("a passing it could not be asked 3 times in a row: busy")
+		w.says(probe.Answer{OK: true, Output: "another word"})
+		w.after(10 * time.Second)
+		w.want("a passing fine")
+		if got := w.prober.Statuses(alloc)[0].Since; !got.Equal(since) || w.turned != 3 {
+			t.Errorf("it passes since %s, and then since %s; %d turns were told", since, got, w.turned)
+		}
+	})
+}
+
+// What a task that has ended does not answer is not its check's failure.
+func TestEndOfATaskIsNoFailure(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		var dead atomic.Bool
+		w.set(w.check(func(c *probe.Check) {
+			c.Restart = &api.CheckRestart{Limit: 1}
+			c.Lives = func(context.Context) bool { return !dead.Load() }
+		}))
+		w.after(time.Second)
+		dead.Store(true)
+		w.says(probe.Answer{Output: "no"})
+		w.after(20 * time.Second)
+		w.want("a passing fine")
+		if w.failed != nil {
+			t.Errorf("asked for %q", w.failed)
+		}
+		dead.Store(false)
+		w.after(10 * time.Second)
+		w.want("a critical no")
+	})
+}
+
+// What is filled in for names may change while the job's word is the same: the
+// check is as it was, and the next probe asks otherwise. Another word of the job
+// is another check.
+func TestCheckIsWhatTheJobSays(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		c := w.check(nil)
+		w.set(c)
+		w.after(time.Second)
+		c.Spec.Path, c.Command, c.Address = "/other", []string{"other"}, "[::1]:1"
+		var asked atomic.Bool
+		c.Run = func(_ context.Context, command []string) probe.Answer {
+			asked.Store(slices.Equal(command, []string{"other"}))
+			return probe.Answer{OK: true}
+		}
+		w.set(c)
+		w.want("a passing fine")
+		w.after(10 * time.Second)
+		w.want("a passing fine")
+		if !asked.Load() {
+			t.Error("the next probe asks as before")
+		}
+		c.Of.Path = "/of-the-job"
+		w.set(c)
+		w.want("a pending ")
+	})
+}
+
+// An allocation with many checks that hang does not hold up another's.
+func TestOneAllocationDoesNotTakeAllProbes(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.last(time.Hour)
+		var many []probe.Check
+		for i := range 64 {
+			many = append(many, w.check(func(c *probe.Check) {
+				c.Spec.Name, c.Spec.Interval, c.Spec.Timeout = fmt.Sprint(i), api.Duration(time.Second), api.Duration(30*time.Second)
+			}))
+		}
+		w.prober.Set("greedy", many, w)
+		w.after(5 * time.Second)
+		if w.flying != 4 {
+			t.Errorf("%d probes of one allocation are on their way", w.flying)
+		}
+		w.prober.Set("greedy", many, w) // again, with some held
+		w.last(0)
+		w.set(w.check(nil))
+		w.after(time.Second)
+		w.want("a passing fine")
+		w.after(40 * time.Second)
+		for _, s := range w.prober.Statuses("greedy") {
+			if s.Status != api.CheckPassing && s.Status != api.CheckCritical {
+				t.Errorf("nobody asked %s", s.Name)
+			}
+		}
+		w.prober.Forget("greedy")
+		w.after(time.Second)
 	})
 }
 

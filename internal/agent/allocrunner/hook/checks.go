@@ -31,11 +31,19 @@ type checked struct {
 	step *allocrunner.Step
 	id   api.AllocID
 	news chan struct{} // capacity 1: Up is to look
+	turn chan struct{} // capacity 1: how they are is to be recorded
 
 	mu       sync.Mutex // guards below, and the order of what is said
 	recorded []api.CheckStatus
-	// tasks are, by check, those that are started again for it, with their runs.
-	tasks map[string]map[string]int
+	// tasks are, by check, those that are started again for it.
+	tasks map[string]concerned
+}
+
+// concerned are the runs of tasks that a check is about, and since when all of
+// them run.
+type concerned struct {
+	runs  map[string]int
+	since time.Time
 }
 
 // NewChecks returns the hook. It goes behind that of tasks, whose drivers and
@@ -61,33 +69,39 @@ func (h *Checks) Up(_ context.Context, s *allocrunner.Step) error {
 		return nil
 	}
 	if c == nil {
-		c = &checked{hook: h, step: s, id: a.ID, news: make(chan struct{}, 1), recorded: s.Checks()}
+		c = &checked{hook: h, step: s, id: a.ID, news: make(chan struct{}, 1), turn: make(chan struct{}, 1), recorded: s.Checks()}
 		h.known[a.ID], restored = c, true
 	}
 	h.mu.Unlock()
 	checks := h.checks(s, &a, c, restored)
 	h.prober.Set(a.ID, checks, c)
 	c.say()
+	return c.record() // the next agent is to know, so that what passes goes on passing
+}
+
+// record writes how the checks are, if that is news.
+func (c *checked) record() error {
+	now := c.step.Checks()
 	c.mu.Lock()
-	stale := !slices.Equal(c.recorded, s.Checks())
-	c.recorded = s.Checks()
+	stale := !slices.Equal(c.recorded, now)
+	c.recorded = now
 	c.mu.Unlock()
 	if !stale {
 		return nil
 	}
-	return s.Record() // the next agent is to know, so that what passes goes on passing
+	return c.step.Record()
 }
 
 // checks are those that are to be made now.
 func (h *Checks) checks(s *allocrunner.Step, a *api.AllocAssignment, c *checked, restored bool) []probe.Check {
 	tasks := s.Tasks()
-	concerned := map[string]map[string]int{}
+	of := map[string]concerned{}
 	var all []probe.Check
 	for i := range a.Group.Services {
 		service := &a.Group.Services[i]
 		for j := range service.Checks {
 			spec := &service.Checks[j]
-			check := probe.Check{Service: service.Name, Spec: *spec, Restart: service.RestartOf(spec)}
+			check := probe.Check{Service: service.Name, Spec: *spec, Of: a.Group.Asked(service, spec), Restart: service.RestartOf(spec)}
 			if restored {
 				for _, was := range s.Checks() {
 					if was.Service == service.Name && was.Name == spec.Name {
@@ -98,15 +112,39 @@ func (h *Checks) checks(s *allocrunner.Step, a *api.AllocAssignment, c *checked,
 			name := a.Group.TaskOf(service, spec)
 			runs, since := running(a.Group, name, tasks)
 			check.Since = since
-			concerned[api.CheckKey(service.Name, spec.Name)] = runs
+			of[api.CheckKey(service.Name, spec.Name)] = concerned{runs, since}
+			check.Lives = h.lives(a, runs)
 			h.aim(s, a, service, name, &check)
 			all = append(all, check)
 		}
 	}
 	c.mu.Lock()
-	c.tasks = concerned
+	c.tasks = of
 	c.mu.Unlock()
 	return all
+}
+
+// lives answers whether the drivers still have all of these runs. Who cannot say
+// keeps no failure from counting.
+func (h *Checks) lives(a *api.AllocAssignment, runs map[string]int) func(context.Context) bool {
+	ids := map[string]driver.Driver{}
+	for i := range a.Group.Tasks {
+		t := &a.Group.Tasks[i]
+		if run, ok := runs[t.Name]; ok {
+			ids[runID(a, t.Name, run)] = h.tasks.drivers[t.Driver]
+		}
+	}
+	return func(ctx context.Context) bool {
+		for id, d := range ids {
+			if d == nil {
+				continue
+			}
+			if s, err := d.Status(ctx, id); err == nil && s.State == driver.StateEnded {
+				return false
+			}
+		}
+		return true
+	}
 }
 
 // running are the runs of a task, or of all main tasks, and since when all of them
@@ -156,11 +194,11 @@ func (h *Checks) aim(s *allocrunner.Step, a *api.AllocAssignment, service *api.S
 		}
 		return
 	}
-	address := h.tasks.node().Status.Profile.Address
-	if address == "" {
-		address = "localhost"
+	// What is not known yet is not asked: on the node's loopback others may answer.
+	address, port := h.tasks.node().Status.Profile.Address, a.Allocation.Port(service.PortOf(&c.Spec))
+	if address != "" && port != 0 {
+		c.Address = net.JoinHostPort(address, strconv.Itoa(port))
 	}
-	c.Address = net.JoinHostPort(address, strconv.Itoa(a.Allocation.Port(service.PortOf(&c.Spec))))
 	c.Spec.Path = h.tasks.expand(c.Spec.Path, env)
 	header := make(map[string][]string, len(c.Spec.Header))
 	for name, values := range c.Spec.Header {
@@ -186,7 +224,7 @@ func script(ctx context.Context, d driver.Driver, id string, command []string) p
 	switch {
 	case api.CodeOf(err) == api.CodeUnavailable && ctx.Err() == nil:
 		// People run as much in the task as it is given at a time: nothing is known.
-		return probe.Answer{Unasked: true}
+		return probe.Answer{Unasked: true, Output: err.Error()}
 	case err != nil && len(output) > 0:
 		return probe.Answer{Output: fmt.Sprintf("%v: %s", err, output)}
 	case err != nil:
@@ -207,7 +245,10 @@ func script(ctx context.Context, d driver.Driver, id string, command []string) p
 // Turned implements probe.Teller.
 func (c *checked) Turned() {
 	c.say()
-	c.nudge() // it is to be recorded
+	select {
+	case c.turn <- struct{}{}:
+	default:
+	}
 }
 
 // say reports how the checks are, in the order in which they turned.
@@ -223,9 +264,12 @@ func (c *checked) say() {
 // say, as if they had ended.
 func (c *checked) Failed(check probe.Check, failures int, output string) {
 	c.mu.Lock()
-	runs := c.tasks[api.CheckKey(check.Service, check.Spec.Name)]
+	of := c.tasks[api.CheckKey(check.Service, check.Spec.Name)]
 	c.mu.Unlock()
-	for task, run := range runs {
+	if !of.since.Equal(check.Since) {
+		return // it was another run that failed
+	}
+	for task, run := range of.runs {
 		reason := fmt.Sprintf("check %q of service %s failed %d times in a row: %s", check.Spec.Name, check.Service, failures, output)
 		c.step.SetFailing(task, run, reason)
 		c.step.Say(task, "it is stopped, to be started again as its restart policy says: "+reason)
@@ -249,11 +293,19 @@ func (h *Checks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.Ne
 		<-ctx.Done()
 		return allocrunner.Again, nil
 	}
-	select {
-	case <-c.news:
-	case <-ctx.Done():
+	for {
+		select {
+		case <-c.turn:
+			// It is only to be recorded: no hook has anything to do.
+			if err := c.record(); err != nil {
+				return allocrunner.Again, err
+			}
+		case <-c.news:
+			return allocrunner.Again, nil
+		case <-ctx.Done():
+			return allocrunner.Again, nil
+		}
 	}
-	return allocrunner.Again, nil
 }
 
 // Down implements allocrunner.Hook. The tasks are about to end, and nobody is to
