@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"io"
 	"net"
+	"time"
 
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
@@ -90,3 +91,15 @@ func (d *Driver) BeginPull(ctx context.Context, image string) error {
 
 // Members lists the processes of a container.
 func Members(first int, container string) ([]int, error) { return members(first, container)() }
+
+// TidyImages looks at images once.
+func (d *Driver) TidyImages(ctx context.Context) error { return d.tidyImages(ctx) }
+
+// Unused is since when no container has an image, as it is recorded.
+func (d *Driver) Unused(image string) time.Time {
+	p, err := d.readPulled(d.pulledPath(image, ""))
+	if err != nil || p == nil {
+		return time.Time{}
+	}
+	return p.Unused
+}

@@ -22,6 +22,9 @@ type image struct {
 	// id is the engine's, and named whether it has a tag.
 	id    string
 	named bool
+	// tagged is when it was last given a name, by a pull as well; zero if the engine
+	// does not say.
+	tagged time.Time
 }
 
 // image finds the image of a task, and pulls it if it is not there, or if the
@@ -60,7 +63,7 @@ func (d *Driver) inspectImage(ctx context.Context, name string) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	img := image{id: res.ID, named: len(res.RepoTags) > 0}
+	img := image{id: res.ID, named: len(res.RepoTags) > 0, tagged: res.Metadata.LastTagTime}
 	if res.Config != nil {
 		img.user = res.Config.User
 	}

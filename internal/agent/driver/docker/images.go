@@ -24,6 +24,8 @@ type images struct {
 	mu       sync.Mutex // guards below
 	held     map[string]int
 	removing map[string]chan struct{}
+
+	records sync.Mutex // is held while a record is changed
 }
 
 // hold keeps the images of a repository until release is called.
@@ -86,6 +88,8 @@ type pulled struct {
 	ID string `json:"id,omitempty"`
 	// Unused is since when no container has it; zero if one has.
 	Unused time.Time `json:"unused,omitzero"`
+	// Tagged is when the engine last gave the image a name, zero if it does not say.
+	Tagged time.Time `json:"tagged,omitzero"`
 	// Replaced: its name means another image now.
 	Replaced bool `json:"replaced,omitempty"`
 }
@@ -106,7 +110,30 @@ func (d *Driver) recordPath(p *pulled) string {
 	return d.pulledPath(p.Image, "")
 }
 
+// writePulled replaces a record, whatever it says.
 func (d *Driver) writePulled(p pulled) error {
+	d.images.records.Lock()
+	defer d.images.records.Unlock()
+	return d.putPulled(p)
+}
+
+// changePulled changes a record, if there is one.
+func (d *Driver) changePulled(path string, change func(*pulled)) error {
+	d.images.records.Lock()
+	defer d.images.records.Unlock()
+	p, err := d.readPulled(path)
+	if err != nil || p == nil {
+		return err
+	}
+	was := *p
+	if change(p); *p == was {
+		return nil
+	}
+	return d.putPulled(*p)
+}
+
+// putPulled writes a record; the caller holds records.
+func (d *Driver) putPulled(p pulled) error {
 	b, err := json.Marshal(p)
 	path := d.recordPath(&p)
 	if err == nil {
@@ -134,7 +161,20 @@ func writeSynced(path string, b []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// forgetPulled removes a record. That the agent gave its image a name so late is
+// noted of the other names that it gave it.
 func (d *Driver) forgetPulled(p *pulled) error {
+	paths, _ := filepath.Glob(filepath.Join(d.imagesDir(), "*.json")) // the pattern is one
+	for _, path := range paths {
+		err := d.changePulled(path, func(other *pulled) {
+			if other.ID == p.ID && other.Tagged.Before(p.Tagged) {
+				other.Tagged = p.Tagged
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
 	if err := os.Remove(d.recordPath(p)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget image %s: %w", p.Image, err)
 	}
@@ -175,7 +215,7 @@ func (d *Driver) beginPull(ctx context.Context, image string) (pulledIt func(ctx
 	switch {
 	case err != nil && !errdefs.IsNotFound(err):
 		return nil, d.problem(err)
-	case err == nil && (was == nil || was.ID != there.id):
+	case err == nil && (was == nil || was.ID != there.id || d.newer(&there)):
 		return nothing, nil
 	case err != nil:
 		if err := d.writePulled(pulled{Image: image}); err != nil {
@@ -184,19 +224,39 @@ func (d *Driver) beginPull(ctx context.Context, image string) (pulledIt func(ctx
 	}
 	return func(ctx context.Context) error {
 		now, err := d.inspectImage(ctx, image)
-		if errdefs.IsNotFound(err) || now.id == there.id && err == nil {
+		if errdefs.IsNotFound(err) {
 			return nil // it is looked at again before it is removed
 		}
 		if err != nil {
 			return d.problem(err)
 		}
-		if there.id != "" {
-			if err := d.writePulled(pulled{Image: image, ID: there.id, Replaced: true}); err != nil {
+		if there.id != "" && there.id != now.id {
+			if err := d.writePulled(pulled{Image: image, ID: there.id, Tagged: there.tagged, Replaced: true}); err != nil {
 				return err
 			}
 		}
-		return d.writePulled(pulled{Image: image, ID: now.id})
+		return d.writePulled(pulled{Image: image, ID: now.id, Tagged: now.tagged})
 	}, nil
+}
+
+// newer reports whether somebody else gave an image a name after this agent's last
+// pull of it, under whatever name: it is theirs then. Engines that keep their
+// images in containerd count pulls and loads, others count tags and imports only.
+func (d *Driver) newer(is *image) bool {
+	paths, _ := filepath.Glob(filepath.Join(d.imagesDir(), "*.json")) // the pattern is one
+	for _, path := range paths {
+		p, err := d.readPulled(path)
+		if err == nil && p != nil && p.ID == is.id && !is.tagged.After(p.Tagged) {
+			return false
+		}
+	}
+	return true
+}
+
+// useImage notes that a container is about to be made from an image, which is
+// held: it may be gone before anybody looks who uses which.
+func (d *Driver) useImage(image string) error {
+	return d.changePulled(d.pulledPath(image, ""), func(p *pulled) { p.Unused = time.Time{} })
 }
 
 // imageDelay is how long an image stays that nobody uses; less than 0 is for ever.
@@ -208,11 +268,9 @@ func (d *Driver) imageDelay() time.Duration {
 }
 
 // tidyImages removes the images that this agent pulled and that no container has
-// had for a while.
+// had for a while. Where images stay for ever, it forgets those that somebody else
+// removed or put there, all the same.
 func (d *Driver) tidyImages(ctx context.Context) error {
-	if d.imageDelay() < 0 {
-		return nil
-	}
 	paths, _ := filepath.Glob(filepath.Join(d.imagesDir(), "*.json")) // the pattern is one
 	if len(paths) == 0 {
 		return nil
@@ -229,21 +287,24 @@ func (d *Driver) tidyImages(ctx context.Context) error {
 	}
 	var problems []error
 	for _, path := range paths {
-		p, err := d.readPulled(path)
-		if err == nil && p != nil {
-			err = d.tidyImage(ctx, p, used)
-		}
-		problems = append(problems, err)
+		problems = append(problems, d.tidyImage(ctx, path, used))
 	}
 	return errors.Join(problems...)
 }
 
-func (d *Driver) tidyImage(ctx context.Context, p *pulled, used map[string]bool) error {
+func (d *Driver) tidyImage(ctx context.Context, path string, used map[string]bool) error {
+	p, err := d.readPulled(path)
+	if err != nil || p == nil {
+		return err
+	}
 	done, ok := d.images.take(repositoryOf(p.Image))
 	if !ok {
 		return nil // a task is being started from it
 	}
 	defer done()
+	if p, err = d.readPulled(path); err != nil || p == nil {
+		return err // a start came between, and what it noted counts
+	}
 	name := p.Image
 	if p.Replaced {
 		name = p.ID
@@ -254,9 +315,9 @@ func (d *Driver) tidyImage(ctx context.Context, p *pulled, used map[string]bool)
 		return d.forgetPulled(p)
 	case err != nil:
 		return d.problem(err)
-	case is.id != p.ID, p.Replaced && is.named:
-		// Its name means what somebody else put there, or a pull was cut off and
-		// nobody knows whose it is: it is not removed.
+	case is.id != p.ID, p.Replaced && is.named, d.newer(&is):
+		// Its name means what somebody else put there, also if that is the same, or a
+		// pull was cut off and nobody knows whose it is: it is not removed.
 		return d.forgetPulled(p)
 	case used[is.id] && p.Unused.IsZero():
 		return nil
@@ -266,7 +327,7 @@ func (d *Driver) tidyImage(ctx context.Context, p *pulled, used map[string]bool)
 	case p.Unused.IsZero():
 		p.Unused = time.Now()
 		return d.writePulled(*p)
-	case time.Since(p.Unused) < d.imageDelay():
+	case d.imageDelay() < 0, time.Since(p.Unused) < d.imageDelay():
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, startLimit)

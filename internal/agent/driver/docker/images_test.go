@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/berth-dev/berth/internal/agent/driver/docker"
@@ -46,5 +47,35 @@ func TestATornRecord(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestStaleRecord: of an image that somebody else removed nothing is remembered,
+// also where images stay for ever: it is theirs if they put it there again.
+func TestStaleRecord(t *testing.T) {
+	t.Parallel()
+	dir, socket := fakeEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/containers/json") {
+			_, _ = w.Write([]byte("[]"))
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"message":"no such image"}`))
+	})
+	d, err := docker.New(docker.Config{Endpoint: socket, Agent: dir, StateDir: dir, ImageDelay: -1}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.BeginPull(t.Context(), "app:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.RecordPath("app:1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.TidyImages(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(d.RecordPath("app:1")); !os.IsNotExist(err) {
+		t.Errorf("of an image that is gone there is a record (%v)", err)
 	}
 }

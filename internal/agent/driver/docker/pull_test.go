@@ -30,7 +30,8 @@ func TestPulls(t *testing.T) {
 	for name, test := range map[string]func(*world){
 		"Once": testPulledOnce, "Progress": testPullProgress, "Digest": testPullDigest, "Credentials": testPullCredentials,
 		"Missing": testPullMissing, "ForcePull": testForcePull, "Removed": testImageRemoved, "Operators": testOperatorsImage,
-		"Ports": testPorts,
+		"TwoNames": testTwoNames,
+		"Ports":    testPorts,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -265,15 +266,43 @@ func testImageRemoved(w *world) {
 		}
 	}
 	kill()
+	// Nobody has had them for longer than that when they are looked at again.
+	tidy := func(delay time.Duration) {
+		w.config.ImageDelay = delay
+		quiet, err := docker.New(w.config, slog.New(slog.DiscardHandler))
+		if err != nil {
+			w.Fatal(err)
+		}
+		for range 2 {
+			if err := quiet.TidyImages(w.Context()); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if !w.has(kept) || !w.has(image) {
+			w.Fatalf("with a delay of %s, an image is gone too early", delay)
+		}
+		for _, image := range []string{kept, image} {
+			if since := quiet.Unused(image); since.IsZero() || time.Since(since) > time.Hour {
+				w.Fatalf("with a delay of %s, image %s is unused since %s", delay, image, since)
+			}
+		}
+	}
+	tidy(time.Hour)
+	tidy(-1)
 	w.config.ImageDelay = -1
 	d, kill = w.agent()
-	if _, err := w.run(d, "r3/main", kept, nil); err != nil {
-		w.Fatal(err)
+	spec := w.spec("r3/main", "exit 0")
+	spec.Task.Config["image"] = kept
+	w.start(d, spec)
+	if since := d.Unused(kept); !since.IsZero() {
+		w.Errorf("a task was started from an image that is unused since %s", since)
 	}
+	w.wait(d, spec)
 	kill()
 	if !w.has(kept) || !w.has(image) {
-		w.Fatal("an image is gone too early")
+		w.Fatal("an image is gone that is to stay for ever")
 	}
+	w.destroy(d, spec)
 	w.config.ImageDelay = time.Millisecond
 	d, _ = w.agent()
 	holder := w.spec("r4/main", "exec sleep 100000")
@@ -288,17 +317,21 @@ func testImageRemoved(w *world) {
 // it, if it was pulled anew, and if it took the name of one of the agent's.
 func testOperatorsImage(w *world) {
 	registry := dockertest.StartRegistry(w, "")
-	for _, name := range []string{"theirs", "renamed", "ours"} {
+	for _, name := range []string{"theirs", "renamed", "ours", "again"} {
 		registry.Push(name, "1", w.files(name))
 	}
 	theirs, renamed, ours := registry.Host+"/theirs:1", registry.Host+"/renamed:1", registry.Host+"/ours:1"
-	pulled, err := w.engine.Client.ImagePull(w.Context(), theirs, client.ImagePullOptions{})
-	if err == nil {
-		err = pulled.Wait(w.Context())
+	again := registry.Host + "/again:1"
+	pull := func(image string) {
+		pulled, err := w.engine.Client.ImagePull(w.Context(), image, client.ImagePullOptions{})
+		if err == nil {
+			err = pulled.Wait(w.Context())
+		}
+		if err != nil {
+			w.Fatal(err)
+		}
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	pull(theirs)
 	d, kill := w.agent()
 	if _, err := w.run(d, "o1/main", theirs, map[string]any{"force_pull": true}); err != nil {
 		w.Fatal(err)
@@ -307,22 +340,50 @@ func testOperatorsImage(w *world) {
 	if out, err := w.run(d, "o2/main", theirs, map[string]any{"force_pull": true}); out != "newer" || err != nil {
 		w.Fatalf("it says %q (%v)", out, err)
 	}
-	for id, image := range map[string]string{"o3/main": renamed, "o4/main": ours} {
+	for id, image := range map[string]string{"o3/main": renamed, "o4/main": ours, "o5/main": again} {
 		if _, err := w.run(d, id, image, nil); err != nil {
 			w.Fatal(err)
 		}
 	}
 	kill()
 	w.engine.Import(renamed, w.files("built"))
+	if _, err := w.engine.Client.ImageRemove(w.Context(), again, client.ImageRemoveOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	pull(again) // the same one, while no agent looks
+	if _, err := w.engine.Client.ImageTag(w.Context(), client.ImageTagOptions{Source: again, Target: again}); err != nil {
+		w.Fatal(err)
+	}
 	w.config.ImageDelay = time.Millisecond
 	w.agent()
 	w.removed(ours)
 	w.nothingRecorded()
-	for _, image := range []string{theirs, renamed, dockertest.Busybox} {
+	for _, image := range []string{theirs, renamed, again, dockertest.Busybox} {
 		if !w.has(image) {
 			w.Errorf("image %s is gone, and is somebody else's", image)
 		}
 	}
+}
+
+// testTwoNames: what the agent pulled under two names goes with both.
+func testTwoNames(w *world) {
+	registry := dockertest.StartRegistry(w, "")
+	files := w.files("both")
+	registry.Push("one", "1", files)
+	registry.Push("two", "1", files)
+	one, two := registry.Host+"/one:1", registry.Host+"/two:1"
+	d, kill := w.agent()
+	for id, image := range map[string]string{"n1/main": one, "n2/main": two} {
+		if _, err := w.run(d, id, image, nil); err != nil {
+			w.Fatal(err)
+		}
+	}
+	kill()
+	w.config.ImageDelay = time.Millisecond
+	w.agent()
+	w.nothingRecorded()
+	w.removed(one)
+	w.removed(two)
 }
 
 // testPorts: a port of the machine leads to the one that the task listens on.

@@ -62,6 +62,9 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 	if err != nil {
 		return err
 	}
+	if err := d.useImage(cfg.image); err != nil {
+		return err
+	}
 	if err := d.prepare(&spec, img.user); err != nil {
 		return err
 	}
