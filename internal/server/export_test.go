@@ -14,8 +14,11 @@ func Explain() httpapi.Explainer { return explainer{} }
 
 // Plan is what servers plan with.
 func Plan(store *state.Store, now time.Time) httpapi.Planner {
-	return newPlanner(store, func() time.Time { return now })
+	return PlanAt(store, func() time.Time { return now })
 }
+
+// PlanAt is Plan for a clock.
+func PlanAt(store *state.Store, now func() time.Time) httpapi.Planner { return newPlanner(store, now) }
 
 // Controllers are those that servers run.
 func Controllers() []controller.Controller {

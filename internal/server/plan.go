@@ -67,7 +67,7 @@ func (p *planner) Plan(ctx context.Context, specs httpapi.Specs) (api.Plan, erro
 		}
 		plan.Volumes = append(plan.Volumes, one)
 	}
-	made, err := volumesToBe(tx, plan.Volumes)
+	made, err := volumesToBe(ctx, tx, plan.Volumes)
 	if err != nil {
 		return plan, err
 	}

@@ -400,6 +400,48 @@ turned down for g: 1
 	}
 }
 
+// TestPlanOfALongChain: copies of copies, the last one first, are each looked at
+// once more when what they are copies of is taken for made; and a plan that has
+// no time left says so of what it did not look at.
+func TestPlanOfALongChain(t *testing.T) {
+	t.Parallel()
+	const length = 60
+	volumes := make([]*command.ApplyVolume, length)
+	for i := range length {
+		spec := api.VolumeSpec{PluginID: "disk", Capabilities: []api.Capability{{AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem}}}
+		if i < length-1 {
+			spec.CloneID = fmt.Sprintf("v%d", i+1)
+		}
+		volumes[i] = &command.ApplyVolume{Namespace: "default", ID: api.VolumeID(fmt.Sprintf("v%d", i)), UID: fmt.Sprintf("u%d", i), Spec: spec}
+	}
+	store := statetest.Load(t, `node {"id":"n1","status":{"state":"ready"}}
+instance {"plugin_id":"disk","node_id":"n1","healthy":true,"plugin_capabilities":["CONTROLLER_SERVICE"],"controller_capabilities":["CREATE_DELETE_VOLUME","CLONE_VOLUME"]}
+`)
+	for name, late := range map[string]bool{"InTime": false, "TooLate": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			now := func() time.Time { // the plan asks for it when it begins
+				if late {
+					cancel()
+				}
+				return statetest.Now()
+			}
+			got, err := server.PlanAt(store, now).Plan(ctx, httpapi.Specs{Volumes: volumes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range got.Volumes {
+				skipped := len(p.Waits) == 1 && strings.Contains(p.Waits[0].Reason, "took too long")
+				if skipped != late || !late && len(p.Waits) > 0 {
+					t.Errorf("volume %s waits for %v", p.ID, p.Waits)
+				}
+			}
+		})
+	}
+}
+
 // TestPlanIsWhatHappens plans in random worlds, then applies and lets all
 // controllers of a server do what they do until they rest: no more and no less
 // than the plan has happened.

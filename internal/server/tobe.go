@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,26 +24,39 @@ type volumeName struct {
 // each what that waits for, and takes those for made, on the fork, that a plugin
 // could make now. So what their jobs do when they are there is planned as well.
 // It answers those that it took for made. One may be the content of another,
-// wherever they stand in the files.
-func volumesToBe(tx *state.Tx, plans []api.VolumePlan) (map[volumeName]bool, error) {
+// wherever they stand in the files. When ctx ends, the others say that they were
+// not looked at.
+func volumesToBe(ctx context.Context, tx *state.Tx, plans []api.VolumePlan) (map[volumeName]bool, error) {
 	made := map[volumeName]bool{}
-	for again := true; again; {
-		again = false
-		for i := range plans {
-			p := &plans[i]
-			name := volumeName{p.Namespace, p.ID}
-			if made[name] {
-				continue
-			}
-			vol := tx.Volume(p.Namespace, p.ID)
-			request, err := toBe(tx, vol, p)
-			if err != nil {
-				return nil, fmt.Errorf("ask the provisioner: %w", hidden{err})
-			}
-			if request != nil {
-				takeForMade(tx, vol, request)
-				made[name], again = true, true
-			}
+	copies := map[volumeName][]int{} // of which volume those are to be copies
+	next := make([]int, 0, len(plans))
+	for i := range plans {
+		next = append(next, i)
+		if vol := tx.Volume(plans[i].Namespace, plans[i].ID); vol.Spec.CloneID != "" {
+			of := volumeName{vol.Namespace, api.VolumeID(vol.Spec.CloneID)}
+			copies[of] = append(copies[of], i)
+		}
+	}
+	for len(next) > 0 {
+		p := &plans[next[0]]
+		next = next[1:]
+		name := volumeName{p.Namespace, p.ID}
+		if made[name] {
+			continue
+		}
+		vol := tx.Volume(p.Namespace, p.ID)
+		if ctx.Err() != nil {
+			p.Waits = []api.Wait{{Subject: "volume " + string(provisioner.Key(vol.Namespace, vol.ID)), Reason: "the plan took too long, and did not look at it; plan fewer objects at a time", Since: tx.Now()}}
+			continue
+		}
+		request, err := toBe(tx, vol, p)
+		if err != nil {
+			return nil, fmt.Errorf("ask the provisioner: %w", hidden{err})
+		}
+		if request != nil {
+			takeForMade(tx, vol, request)
+			made[name] = true
+			next = append(next, copies[name]...)
 		}
 	}
 	return made, nil

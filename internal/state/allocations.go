@@ -16,7 +16,7 @@ const (
 func allocationsTable() *table[api.Allocation] {
 	return define[api.Allocation](tableAllocations,
 		unique(primary, func(b []byte, a *api.Allocation) []byte { return appendKey(b, string(a.ID)) }),
-		shared(allocationsByJob, func(b []byte, a *api.Allocation) []byte { return appendKey(b, a.JobUID) }),
+		shared(allocationsByJob, func(b []byte, a *api.Allocation) []byte { return appendKey(b, a.JobUID, a.Group, number(a.Index)) }),
 		shared(allocationsLive, func(b []byte, a *api.Allocation) []byte {
 			if a.Terminal() && a.Replaced {
 				return nil
@@ -48,9 +48,15 @@ func (v View) AllocationsWithPrefix(prefix string) iter.Seq[*api.Allocation] {
 	return rows[api.Allocation](v, tableAllocations, primary, []byte(prefix))
 }
 
-// JobAllocations yields the allocations of a job, by its UID.
+// JobAllocations yields the allocations of a job, by its UID, place by place.
 func (v View) JobAllocations(uid string) iter.Seq[*api.Allocation] {
 	return rows[api.Allocation](v, tableAllocations, allocationsByJob, key(uid))
+}
+
+// EveryPlaceAllocation yields the allocations that have, or had, a place in a
+// group, until they are forgotten.
+func (v View) EveryPlaceAllocation(uid, group string, index int) iter.Seq[*api.Allocation] {
+	return rows[api.Allocation](v, tableAllocations, allocationsByJob, key(uid, group, number(index)))
 }
 
 // LiveAllocations yields the allocations of a job that the scheduler still

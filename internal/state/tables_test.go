@@ -544,6 +544,14 @@ func TestAllocationsMatchAModel(t *testing.T) {
 				func(v state.View, a *api.Allocation) iter.Seq[*api.Allocation] { return v.JobAllocations(a.JobUID) },
 				func(row, like *api.Allocation) bool { return row.JobUID == like.JobUID }, byJob,
 			},
+			"EveryPlaceAllocation": {
+				func(v state.View, a *api.Allocation) iter.Seq[*api.Allocation] {
+					return v.EveryPlaceAllocation(a.JobUID, a.Group, a.Index)
+				},
+				func(row, like *api.Allocation) bool {
+					return row.JobUID == like.JobUID && row.Group == like.Group && row.Index == like.Index
+				}, byJob,
+			},
 			"LiveAllocations": {
 				func(v state.View, a *api.Allocation) iter.Seq[*api.Allocation] { return v.LiveAllocations(a.JobUID) },
 				func(row, like *api.Allocation) bool {

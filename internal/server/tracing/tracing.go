@@ -146,8 +146,8 @@ func earlier(a, b time.Time) time.Time {
 // firstOf reports whether an allocation is there because its job was applied, and
 // not because one of the same revision ended or a node came.
 func firstOf(v state.View, job *api.Job, a *api.Allocation) bool {
-	for other := range v.JobAllocations(a.JobUID) {
-		if other.Index == a.Index && other.Group == a.Group && other.Revision == a.Revision && other.CreateTime.Before(a.CreateTime) {
+	for other := range v.EveryPlaceAllocation(a.JobUID, a.Group, a.Index) {
+		if other.Revision == a.Revision && other.CreateTime.Before(a.CreateTime) {
 			return false
 		}
 	}
