@@ -32,10 +32,12 @@ job "db" {
         type     = "http"
         path     = "/health?of=${BERTH_JOB_ID}"
         interval = "1s"
+        failures_before_critical = 5
       }
       check {
         type     = "tcp"
         interval = "1s"
+        failures_before_critical = 5
       }
       check {
         type     = "script"

@@ -296,7 +296,7 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) (next time.T
 		probes.Go(func() {
 			began := time.Now()
 			answer := ask(probing, &check)
-			if !answer.OK && !answer.Unasked && check.Lives != nil && !check.Lives(probing) {
+			if !answer.OK && !answer.Unasked && !lives(probing, &check) {
 				answer = Answer{Unasked: true, Output: "its task does not run"}
 			}
 			aborted := probing.Err() != nil
@@ -305,6 +305,17 @@ func (p *Prober) begin(ctx context.Context, probes *sync.WaitGroup) (next time.T
 		})
 	}
 	return time.Time{}
+}
+
+// lives reports whether the tasks of a check still run, as far as that can be said
+// in time.
+func lives(ctx context.Context, c *Check) bool {
+	if c.Lives == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, api.DefaultCheckTimeout)
+	defer cancel()
+	return c.Lives(ctx)
 }
 
 // done takes note of an answer.

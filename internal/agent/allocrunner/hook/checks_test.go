@@ -26,6 +26,7 @@ type hosting struct {
 
 	mu     sync.Mutex // guards below
 	exits  int
+	dead   bool
 	visits []string
 }
 
@@ -33,6 +34,11 @@ func (h *hosting) Status(ctx context.Context, id string) (driver.Status, error) 
 	s, err := h.fake.Status(ctx, id)
 	if s.State == driver.StateRunning {
 		s.Started = time.Unix(int64(100+strings.Count(id, "/")), 0) // each run has a time of its own
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dead {
+		s.State = driver.StateEnded
 	}
 	return s, err
 }
@@ -60,8 +66,20 @@ func (h *hosting) exit(code int) {
 	h.exits = code
 }
 
+func (h *hosting) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dead, h.exits = true, 1
+}
+
 // checked runs a test with the hooks of tasks and of checks, in virtual time.
 func checked(t *testing.T, change func(a *api.AllocAssignment), f func(d *hosting, s *allocrunner.Step, up func(), down func())) {
+	t.Helper()
+	watched(t, "fd00::5", change, func(_ *hook.Checks, d *hosting, s *allocrunner.Step, up func(), down func()) { f(d, s, up, down) })
+}
+
+// watched is checked with the hook itself, on a node with that address.
+func watched(t *testing.T, address string, change func(a *api.AllocAssignment), f func(h *hook.Checks, d *hosting, s *allocrunner.Step, up func(), down func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d, a := &hosting{fake: newFake()}, assignment()
@@ -73,7 +91,7 @@ func checked(t *testing.T, change func(a *api.AllocAssignment), f func(d *hostin
 		if change != nil {
 			change(&a)
 		}
-		node := &api.Node{ID: "n1", Status: api.NodeStatus{Profile: api.Profile{Address: "fd00::5"}}}
+		node := &api.Node{ID: "n1", Status: api.NodeStatus{Profile: api.Profile{Address: address}}}
 		tasks := hook.NewTasks(map[string]driver.Driver{"fake": d}, func() *api.Node { return node })
 		prober := probe.New()
 		checks := hook.NewChecks(tasks, prober)
@@ -89,7 +107,7 @@ func checked(t *testing.T, change func(a *api.AllocAssignment), f func(d *hostin
 				}
 			}
 		}
-		f(d, s, up, func() {
+		f(checks, d, s, up, func() {
 			if err := checks.Down(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -190,6 +208,70 @@ func TestChecksChangeWhileTheirTasksRun(t *testing.T) {
 		up()
 		if got := states(s); got != nil {
 			t.Errorf("without any: %q", got)
+		}
+	})
+}
+
+// Between a task's end and the word of its hook its checks do not fail.
+func TestTaskThatEndsByItselfFailsNoCheck(t *testing.T) {
+	t.Parallel()
+	checked(t, nil, func(d *hosting, s *allocrunner.Step, up, _ func()) {
+		up()
+		passTime(time.Second)
+		d.end()
+		passTime(20 * time.Second)
+		if diff := cmp.Diff([]string{"pg/ready passing I say"}, states(s)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A node that does not know its address, or a port, asks nobody else.
+func TestWhatHasNoAddressIsNotAsked(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ address, port string }{"Node": {"", "5432"}, "Port": {"fd00::5", "none"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			watched(t, tc.address, func(a *api.AllocAssignment) {
+				a.Group.Services[0].Port = tc.port
+				a.Group.Services[0].Checks[0] = api.ServiceCheck{Name: "ready", Type: api.CheckTCP, Interval: api.Duration(time.Second)}
+			}, func(_ *hook.Checks, _ *hosting, s *allocrunner.Step, up, _ func()) {
+				up()
+				passTime(10 * time.Second)
+				want := []string{"pg/ready pending it could not be asked 3 times in a row: the node's address or the service's port is not known"}
+				if diff := cmp.Diff(want, states(s)); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A check that turns is recorded, and wakes no other hook for it.
+func TestTurnIsOnlyRecorded(t *testing.T) {
+	t.Parallel()
+	watched(t, "fd00::5", nil, func(h *hook.Checks, d *hosting, s *allocrunner.Step, up, _ func()) {
+		up()
+		ctx, cancel := context.WithCancel(context.Background()) // of the bubble
+		woken := make(chan error, 1)
+		go func() {
+			_, err := h.Watch(ctx, s)
+			woken <- err
+		}()
+		passTime(time.Second)
+		d.exit(1)
+		passTime(10 * time.Second)
+		if diff := cmp.Diff([]string{"pg/ready critical exit status 1: I say"}, states(s)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		select {
+		case err := <-woken:
+			t.Errorf("the hooks were called for a turn: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-woken; err != nil {
+			t.Error(err)
 		}
 	})
 }
