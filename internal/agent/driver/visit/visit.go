@@ -387,21 +387,22 @@ func Relay(visitor, server Conn) error {
 		server.Close()
 	})
 	last, read, done := forward(server.In, visitor.Out)
+	first := false // the visitor went first, and the server because of it
+	select {
+	case <-left:
+		first = true
+	default:
+	}
 	server.Close()
 	visitor.Close()
 	var err error
 	switch {
 	case done:
 		err = ended(last)
-	case read:
-		err = errLeft // who does not take what is said
+	case read, first: // read: who does not take what is said
+		err = errLeft
 	default:
-		select {
-		case <-left: // it went first, and the server because of it
-			err = errLeft
-		default:
-			err = ErrServerGone
-		}
+		err = ErrServerGone
 	}
 	around.Wait()
 	return err
