@@ -138,6 +138,7 @@ soak: setup-test build ## start and stop 200 allocations at random and kill agen
 .PHONY: kill-matrix
 kill-matrix: setup-test build ## kill every process in every phase of a start and a stop, and fill the disk (root)
 	cd test/integration; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 20m -v -run '^(TestKillMatrix|TestFullDisk)$$' .
+	cd internal/localdriver; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 20m -run '^TestCrash_' .
 
 .PHONY: e2e
 e2e: setup-test build mockdriver csi-sanity ## test the binary from the outside: with the mock driver, and its own driver with csi-sanity (root)
