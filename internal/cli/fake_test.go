@@ -214,7 +214,6 @@ func world() map[string]any {
 		"GET /v1/volumes":           []*api.Volume{vol, stuck},
 		"GET /v1/volume/default/pg": api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:], Findings: findings[2:]},
 		"GET /v1/findings":          findings,
-		"GET /v1/sweep":             []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2}},
 		"POST /v1/sweep":            []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/sweep":             []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/volume/default/pg/usage": []api.VolumeUsage{
