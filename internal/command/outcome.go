@@ -161,10 +161,10 @@ func hastenVolume(tx *state.Tx, ns api.NamespaceID, vol api.VolumeID, codes ...s
 // want of room on a node, or at the provider.
 func hastenOne(tx *state.Tx, plugin api.PluginID, node api.NodeID) {
 	for op := range tx.Exhausted(plugin, node) {
-		if op.Status.State == api.OperationWaiting {
+		if op.Status.State == api.OperationWaiting { // else none waits
 			tryNow(tx, op)
-			return
 		}
+		return
 	}
 }
 

@@ -48,7 +48,11 @@ func operationsTable() *table[api.Operation] {
 			if o.Status.Code != "RESOURCE_EXHAUSTED" || !open && !given {
 				return nil
 			}
-			return appendKey(b, string(o.PluginID), string(o.NodeID), string(o.ID))
+			order := number(0)
+			if given {
+				order = number(1) // behind those that wait
+			}
+			return appendKey(b, string(o.PluginID), string(o.NodeID), order, string(o.ID))
 		}),
 		unique(operationsCalls, func(b []byte, o *api.Operation) []byte {
 			if o.Status.State != api.OperationAssigned {
@@ -165,8 +169,8 @@ func (v View) Calls(plugin api.PluginID) iter.Seq[*api.Operation] {
 }
 
 // Exhausted yields the operations that were refused last for want of room: to
-// publish to a node; without a node, to create. Those that were given up since
-// are included.
+// publish to a node; without a node, to create. Those that wait come before those
+// that were given up since.
 func (v View) Exhausted(plugin api.PluginID, node api.NodeID) iter.Seq[*api.Operation] {
 	return rows[api.Operation](v, tableOperations, operationsNoRoom, key(string(plugin), string(node)))
 }
