@@ -142,32 +142,34 @@ func onNode(v state.View, a *api.Attachment) []api.Wait {
 }
 
 // Job says what a job waits for, and what its allocations do.
-func (explainer) Job(v state.View, job *api.Job) []api.Wait {
+func (e explainer) Job(v state.View, job *api.Job) []api.Wait {
 	waits := ask(v, scheduler.Controller{}, scheduler.JobKey(job.Namespace, job.ID))
 	waits = append(waits, ask(v, scheduler.Controller{}, scheduler.HealthKey(job.Namespace, job.ID))...)
+	looks := maxLooks
 	for a := range v.LiveAllocations(job.UID) {
 		waits = append(waits, onLostNode(v, a)...)
 		waits = append(waits, problem(a)...)
+		if a.Status.State == api.AllocPending && looks > 0 {
+			looks--
+			waits = append(waits, e.ofVolumes(v, a)...)
+		}
 	}
-	return waits
+	type said struct{ subject, reason string }
+	seen := map[said]bool{}
+	return slices.DeleteFunc(waits, func(w api.Wait) bool { // several may wait for one thing
+		again := seen[said{w.Subject, w.Reason}]
+		seen[said{w.Subject, w.Reason}] = true
+		return again
+	})
 }
+
+// maxLooks is of how many allocations of a job the volumes are looked at.
+const maxLooks = 16
 
 // Allocation says what keeps an allocation from running, or from ending: its
 // volumes, and its node.
 func (e explainer) Allocation(v state.View, a *api.Allocation) []api.Wait {
-	waits := append(onLostNode(v, a), problem(a)...)
-	for at := range v.AllocAttachments(a.ID) {
-		vol := v.Volume(at.Namespace, at.VolumeID)
-		if !at.Holds() || vol == nil {
-			continue
-		}
-		for _, w := range e.Volume(v, vol) {
-			// What concerns the other holders of the volume does not concern it.
-			if strings.Contains(w.Subject, a.ID.Short()) || !strings.HasPrefix(w.Subject, "attachment") {
-				waits = append(waits, w)
-			}
-		}
-	}
+	waits := slices.Concat(onLostNode(v, a), problem(a), e.ofVolumes(v, a))
 	if len(waits) > 0 || a.Terminal() {
 		return waits
 	}
@@ -181,6 +183,23 @@ func (e explainer) Allocation(v state.View, a *api.Allocation) []api.Wait {
 		return nil
 	}
 	return []api.Wait{w}
+}
+
+// ofVolumes says what the volumes of an allocation wait for.
+func (e explainer) ofVolumes(v state.View, a *api.Allocation) (waits []api.Wait) {
+	for at := range v.AllocAttachments(a.ID) {
+		vol := v.Volume(at.Namespace, at.VolumeID)
+		if !at.Holds() || vol == nil {
+			continue
+		}
+		for _, w := range e.Volume(v, vol) {
+			// What concerns the other holders of the volume does not concern it.
+			if strings.Contains(w.Subject, a.ID.Short()) || !strings.HasPrefix(w.Subject, "attachment") {
+				waits = append(waits, w)
+			}
+		}
+	}
+	return waits
 }
 
 // onLostNode says that nobody knows how an allocation is whose node is down. It
