@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -257,15 +258,20 @@ func build(tb testing.TB, dir, pkg, name string) string {
 	return path
 }
 
-// FreeAddress is an address on loopback that nobody listens on now.
+// FreeAddress is an address on loopback that nobody listens on now. Its port is
+// none that the kernel gives to connections, which one may have by the time that
+// an agent is started again.
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
-	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)) //nolint:gosec // no secret
+		if l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	tb.Fatal("no port is free")
+	return ""
 }
 
 // Resume starts the agent on what the last one left behind, and returns when

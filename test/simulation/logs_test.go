@@ -107,7 +107,7 @@ func TestLogsOfAnAgentThatGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, alloc, r := talking(t)
 		defer c.Close()
-		time.Sleep(time.Minute)
+		time.Sleep(30 * time.Second) // shorter than a reader waits
 		began := time.Now()
 		c.Nodes[0].Kill()
 		if err := <-r.done; api.CodeOf(err) != api.CodeUnavailable || err.Error() != "the agent stops" || time.Since(began) > time.Second {

@@ -112,7 +112,13 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 		m.sayStaged(s)
 		return user.TargetPath, nil
 	}
-	inst, err := m.manager.await(ctx, at.PluginID, pluginWait)
+	find := func() (*instance, error) { return m.manager.await(ctx, at.PluginID, pluginWait) }
+	if gone {
+		// Who used it is ended before it is made again, and that is not done while its
+		// plugin is away: it must not come back in the middle of this.
+		find = func() (*instance, error) { return m.manager.node(at.PluginID) }
+	}
+	inst, err := find()
 	if err != nil {
 		return "", &StepError{Step: "wait for plugin", Message: err.Error()}
 	}
