@@ -264,7 +264,7 @@ func build(tb testing.TB, dir, pkg, name string) string {
 func FreeAddress(tb testing.TB) string {
 	tb.Helper()
 	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000)) //nolint:gosec // no secret
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))
 		if l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address); err == nil {
 			_ = l.Close()
 			return address
