@@ -163,6 +163,29 @@ func TestFullDisk(t *testing.T) {
 	m.finish()
 }
 
+// TestFullDiskIsNoReasonToHangUp takes all room of a node that runs a job, and
+// starts its agent again: it is in contact, and what ends there ends, down to the
+// volume. An agent that could not record its session was out of contact instead,
+// and could not say why.
+func TestFullDiskIsNoReasonToHangUp(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, host.Options{Apart: true, Disk: 24})
+	m.prepare()
+	m.writer()
+	m.untilRunning("db")
+	m.ticks()
+	m.berth.Fill()
+	m.berth.Kill()
+	m.berth.Resume()
+	m.stop("db")
+	m.untilFree("pg")
+	m.settled("stopped on a full disk", 0)
+	m.berth.Empty()
+	m.writer()
+	m.untilRunning("db")
+	m.finish()
+}
+
 // complained waits until the allocation says that the disk is full, or is as it
 // should be all the same.
 func (m *machine) complained(stopped bool) {

@@ -1,6 +1,7 @@
 package assignment_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -199,6 +200,50 @@ func TestFactsOfAFullDiskAreNotLost(t *testing.T) {
 			t.Errorf("%d publications were said, want 1", said)
 		}
 	})
+}
+
+// An agent whose disk was full hung up at the first index that it could not
+// record, and was not there to be told what to end.
+func TestFullDiskEndsNoSession(t *testing.T) {
+	t.Parallel()
+	for _, write := range []string{"node", "report"} {
+		t.Run(write, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				facts := assignment.NewFacts()
+				l, stop := w.start(facts)
+				defer stop()
+				full := errors.New("no space left on device")
+				w.change(func() { w.disk = failing(write, full) })
+				facts.SetAllocation(alloc("a", api.AllocComplete))
+				for range 60 {
+					after(2 * time.Second)
+					w.change(func() { w.assigned.Index++ })
+				}
+				synctest.Wait()
+				if got := see(w, func() int { return len(w.consumed) }); got != 61 {
+					t.Errorf("%d of 61 assignments were heard", got)
+				}
+				if st := l.State(); !st.Registered || !errors.Is(st.Problem, full) {
+					t.Errorf("state %+v, want it registered, with the disk's problem", st)
+				}
+				w.change(func() { w.disk = works })
+				after(10 * time.Second)
+				w.change(func() { w.assigned.Index++ })
+				after(10 * time.Second)
+				if st := l.State(); !st.Registered || st.Problem != nil {
+					t.Errorf("state when there is room again: %+v", st)
+				}
+				wantHeard(t, w, []string{"a complete"})
+				if n := see(w, func() int { return len(w.attempts) }); n != 1 {
+					t.Errorf("%d registrations, want one", n)
+				}
+				if got := see(w, func() uint64 { return w.node.Index }); got != w.assigned.Index {
+					t.Errorf("index %d is recorded, want %d", got, w.assigned.Index)
+				}
+			})
+		})
+	}
 }
 
 // Servers of another release may not take a fact. It keeps back no other.

@@ -90,7 +90,8 @@ type Stats struct {
 // State is how the link stands, for people.
 type State struct {
 	Registered bool
-	// Problem is why it is not registered.
+	// Problem is why it is not registered; or what of it the local database does
+	// not take, which is tried again.
 	Problem error
 }
 
@@ -203,7 +204,7 @@ func (l *Link) session(ctx context.Context, pause *time.Duration) (err error) {
 	s := &session{
 		Link: l, epoch: registered.Epoch,
 		generation: registered.Generation.Number, recovering: registered.Generation.Recovering,
-		over: l.streams(registered.Epoch),
+		over: l.streams(registered.Epoch), troubles: troubles{link: l},
 	}
 	defer func() { err = errors.Join(err, s.memory.PutNode(s.node)) }()
 	g, ctx := errgroup.WithContext(ctx)
@@ -292,6 +293,7 @@ type session struct {
 	named      []api.AllocAssignment // their allocations, by name only
 	stored     time.Time
 	over       <-chan struct{} // the end of the streams that are taken up
+	troubles   troubles
 }
 
 // named notes which allocations assignments are about, and names them in those
@@ -356,11 +358,11 @@ func (s *session) seen(a *api.Assignments) error {
 		return api.Errorf(api.CodeStaleSession, "the servers reach index %d, and this agent has seen index %d", a.Index, s.node.Index)
 	}
 	s.node.Index = a.Index
-	if time.Since(s.stored) < storeInterval {
-		return nil
+	if time.Since(s.stored) >= storeInterval {
+		s.stored = time.Now()
+		s.troubles.note(&s.troubles.index, s.memory.PutNode(s.node))
 	}
-	s.stored = time.Now()
-	return s.memory.PutNode(s.node)
+	return nil
 }
 
 // report sends facts until it fails. The last report of an earlier session goes
@@ -369,7 +371,7 @@ func (s *session) report(ctx context.Context, sequence uint64) error {
 	if err := s.repeat(ctx, sequence); err != nil {
 		return err
 	}
-	limit := maxFacts
+	limit, pause := maxFacts, firstRetry
 	for {
 		select {
 		case <-s.facts.changed:
@@ -381,11 +383,16 @@ func (s *session) report(ctx context.Context, sequence uint64) error {
 			continue
 		}
 		rep := &api.Report{NodeID: s.cfg.Node.ID, Session: s.token, Epoch: s.epoch, Sequence: s.sequence + 1, Facts: facts}
-		if err := s.memory.PutReport(rep); err != nil {
+		err := s.memory.PutReport(rep)
+		s.troubles.note(&s.troubles.report, err)
+		if err != nil {
+			// It is not sent: a next agent would not know that it was.
 			s.facts.again(taken)
-			return err
+			supervise.Sleep(ctx, pause)
+			pause = min(2*pause, lastRetry)
+			continue
 		}
-		s.reported = taken
+		s.reported, pause = taken, firstRetry
 		applied, err := s.send(ctx, rep)
 		switch {
 		case err != nil:

@@ -27,11 +27,13 @@ type Allocation struct {
 	Status     api.AllocStatus     `json:"status"`
 }
 
-// PutAllocation stores an allocation.
+// PutAllocation stores an allocation. One that begins is refused on a full disk
+// with a *FullError.
 func (db *DB) PutAllocation(a *Allocation) error {
-	return db.write("store allocation "+a.Assignment.ID.Short(), func(tx *bbolt.Tx) error {
-		return put(tx, bucketAllocations, string(a.Assignment.ID), a)
-	})
+	key := string(a.Assignment.ID)
+	return db.transact("store allocation "+a.Assignment.ID.Short(),
+		func(tx *bbolt.Tx) error { return put(tx, bucketAllocations, key, a) },
+		func(tx *bbolt.Tx) bool { return a.Phase == PhaseUp && lacks(tx, bucketAllocations, key) })
 }
 
 // DeleteAllocation forgets an allocation.

@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/localdb"
@@ -122,63 +119,4 @@ func killAfter(t *testing.T, path string, lines int) map[int]int {
 		t.Fatalf("the child ended with %v, want it killed", err)
 	}
 	return written
-}
-
-// TestFullDiskRefusesAndLosesNothing fills the file system: what was stored
-// stays, and when there is room again, writing goes on.
-func TestFullDiskRefusesAndLosesNothing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	path := filepath.Join(dir, "agent.db")
-	db := open(t, path)
-	ballast := filepath.Join(dir, "ballast")
-	if err := os.WriteFile(ballast, make([]byte, 256<<10), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	put := func(n int) error {
-		return db.PutStaging(&localdb.Staging{Namespace: "default", VolumeID: volume(n), ExternalID: strings.Repeat("x", 8000)})
-	}
-	stored := 0
-	var full error
-	for full == nil && stored < 1000 {
-		if full = put(stored); full == nil {
-			stored++
-		}
-	}
-	if !errors.Is(full, unix.ENOSPC) || stored == 0 {
-		t.Fatalf("after %d writes: %v, want no space left", stored, full)
-	}
-	check := func(when string, want int) {
-		t.Helper()
-		all, err := db.Stagings()
-		if err != nil || len(all) != want {
-			t.Errorf("%s: %d stagings, %v, want %d", when, len(all), err, want)
-		}
-	}
-	check("on the full disk", stored)
-	db = reopenedBy(t, db, path)
-	check("after a restart on the full disk", stored)
-	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
-	}
-	if err := put(stored); err != nil {
-		t.Errorf("write when there is room again: %v", err)
-	}
-	check("when there is room again", stored+1)
-	closeDB(t, db)
-}
-
-// reopenedBy is reopened, for a database that the test closes itself.
-func reopenedBy(t *testing.T, db *localdb.DB, path string) *localdb.DB {
-	t.Helper()
-	closeDB(t, db)
-	return open(t, path)
 }

@@ -22,6 +22,7 @@ import (
 // DB is the database of one node. It is safe for concurrent use.
 type DB struct {
 	bolt    *bbolt.DB
+	reserve reserve
 	writers atomic.Int32 // under way
 }
 
@@ -32,6 +33,10 @@ const (
 	bucketStagings    = "stagings"
 	bucketInstances   = "instances"
 )
+
+func buckets() []string {
+	return []string{bucketNode, bucketAllocations, bucketStagings, bucketInstances}
+}
 
 // format is the version of what this package writes.
 const format = 1
@@ -46,9 +51,15 @@ const batchDelay = 200 * time.Microsecond
 // Open opens the database, or makes it. A file that is damaged is refused, and
 // stays as it is: what it no longer tells would never be undone.
 func Open(path string) (*DB, error) {
-	var bolt *bbolt.DB
+	db := &DB{}
 	err := guard(func() (err error) {
-		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
+		db.bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout: lockWait, FreelistType: bbolt.FreelistMapType,
+			OpenFile: func(path string, flag int, mode os.FileMode) (_ *os.File, err error) {
+				db.reserve.file, err = os.OpenFile(path, flag, mode)
+				return db.reserve.file, err
+			},
+		})
 		return err
 	})
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -57,14 +68,15 @@ func Open(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open local database %s: %w", path, err)
 	}
-	bolt.MaxBatchDelay = batchDelay
-	db := &DB{bolt: bolt}
+	db.bolt.MaxBatchDelay = batchDelay
 	if err := guard(db.check); err != nil {
-		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), bolt.Close())
+		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), db.bolt.Close())
 	}
 	if err := db.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), bolt.Close())
+		return nil, errors.Join(fmt.Errorf("open local database %s: %w", path, err), db.bolt.Close())
 	}
+	// Only what begins needs a whole reserve.
+	_ = db.bolt.View(func(tx *bbolt.Tx) error { return db.reserve.keep(tx, false) })
 	return db, nil
 }
 
@@ -110,48 +122,78 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// prepare makes the buckets, and refuses a file that a newer version wrote.
+// prepare refuses a file that a newer version wrote, and makes what a new one
+// lacks. It writes nothing else: a full disk keeps no agent from its memory.
 func (db *DB) prepare() error {
-	var stored struct {
-		Format int `json:"format"`
+	ready, err := db.ready()
+	if err != nil || ready {
+		return err
 	}
 	return db.bolt.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketNode, bucketAllocations, bucketStagings, bucketInstances} {
+		for _, name := range buckets() {
 			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
 		}
-		node := tx.Bucket([]byte(bucketNode))
-		if b := node.Get([]byte("format")); b != nil {
-			if err := json.Unmarshal(b, &stored); err != nil {
-				return err
-			}
-			if stored.Format > format {
-				return fmt.Errorf("it has format %d, and this version understands %d: a newer agent wrote it", stored.Format, format)
-			}
+		return put(tx, bucketNode, keyFormat, stored{Format: format})
+	})
+}
+
+// stored says who can read a file.
+type stored struct {
+	Format int `json:"format"`
+}
+
+// ready reports whether the file has all that this version writes to.
+func (db *DB) ready() (ready bool, err error) {
+	err = db.bolt.View(func(tx *bbolt.Tx) error {
+		ready = true
+		for _, name := range buckets() {
+			ready = ready && tx.Bucket([]byte(name)) != nil
+		}
+		if tx.Bucket([]byte(bucketNode)) == nil {
 			return nil
 		}
-		stored.Format = format
-		b, err := json.Marshal(stored)
-		if err != nil {
-			return err
+		var s stored
+		found, err := get(tx, bucketNode, keyFormat, &s)
+		if err == nil && s.Format > format {
+			err = fmt.Errorf("it has format %d, and this version understands %d: a newer agent wrote it", s.Format, format)
 		}
-		return node.Put([]byte("format"), b)
+		ready = ready && found
+		return err
 	})
+	return ready, err
 }
 
 // write runs one durable transaction. Who comes alone commits at once; those
 // who come meanwhile share a commit.
 func (db *DB) write(what string, f func(tx *bbolt.Tx) error) error {
+	return db.transact(what, f, func(*bbolt.Tx) bool { return false })
+}
+
+// transact is write, where begins reports whether it is for something that has
+// not begun: that is refused while the reserve is not whole.
+func (db *DB) transact(what string, f func(tx *bbolt.Tx) error, begins func(tx *bbolt.Tx) bool) error {
 	run := db.bolt.Batch
 	if db.writers.Add(1) == 1 {
 		run = db.bolt.Update
 	}
 	defer db.writers.Add(-1)
-	if err := run(f); err != nil {
+	err := run(func(tx *bbolt.Tx) error {
+		if err := db.reserve.keep(tx, begins(tx)); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// lacks reports whether a bucket has nothing at key.
+func lacks(tx *bbolt.Tx, bucket, key string) bool {
+	return tx.Bucket([]byte(bucket)).Get([]byte(key)) == nil
 }
 
 // put stores a value as JSON.

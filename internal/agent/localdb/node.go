@@ -33,6 +33,7 @@ type Node struct {
 }
 
 const (
+	keyFormat = "format"
 	keyNode   = "node"
 	keyReport = "report"
 )
@@ -41,21 +42,22 @@ const (
 // Later the name may change, for people; the id keeps the one that it began with.
 func (db *DB) Node(name string) (Node, error) {
 	var n Node
-	err := db.bolt.Update(func(tx *bbolt.Tx) error {
-		found, err := get(tx, bucketNode, keyNode, &n)
-		if err != nil || found && n.Name == name {
-			return err
-		}
-		if !found {
-			n = Node{ID: api.NodeID(name + "-" + randomHex(4)), Secret: randomHex(32)}
-		}
-		n.Name = name
-		return put(tx, bucketNode, keyNode, n)
+	found := false
+	err := db.bolt.View(func(tx *bbolt.Tx) (err error) {
+		found, err = get(tx, bucketNode, keyNode, &n)
+		return err
 	})
 	if err != nil {
 		return Node{}, fmt.Errorf("read node identity: %w", err)
 	}
-	return n, nil
+	if found && n.Name == name {
+		return n, nil // to read it needs no room
+	}
+	if !found {
+		n = Node{ID: api.NodeID(name + "-" + randomHex(4)), Secret: randomHex(32)}
+	}
+	n.Name = name
+	return n, db.PutNode(n)
 }
 
 // PutNode stores who the node is.

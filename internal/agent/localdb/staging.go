@@ -88,11 +88,12 @@ func (db *DB) Staging(ns api.NamespaceID, vol api.VolumeID) (*Staging, error) {
 	return &s, nil
 }
 
-// PutStaging stores a staging.
+// PutStaging stores a staging. One that begins is refused on a full disk with a
+// *FullError.
 func (db *DB) PutStaging(s *Staging) error {
-	return db.write("store staging of volume "+string(s.VolumeID), func(tx *bbolt.Tx) error {
-		return put(tx, bucketStagings, s.Key(), s)
-	})
+	return db.transact("store staging of volume "+string(s.VolumeID),
+		func(tx *bbolt.Tx) error { return put(tx, bucketStagings, s.Key(), s) },
+		func(tx *bbolt.Tx) bool { return lacks(tx, bucketStagings, s.Key()) })
 }
 
 // DeleteStaging forgets a staging.
