@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -72,10 +73,40 @@ func openDataDir(path string, dev bool) (*dataDir, error) {
 			err = nil
 		}
 	}
+	if err == nil {
+		err = tighten(path)
+	}
 	if err != nil {
 		return nil, errors.Join(err, d.lock.Close())
 	}
 	return d, nil
+}
+
+// tighten closes the directories that Berth makes to whom they are closed when it
+// makes them today: earlier versions and careless hands left them open, and what
+// is there keeps its mode. Tasks of other users go through the first two, and need
+// no list of what is there.
+func tighten(path string) error {
+	for name, forbidden := range map[string]fs.FileMode{"": 0o066, "alloc": 0o066, "run": 0o077, "server": 0o077, "csi": 0o077, "sock": 0o077} {
+		dir := filepath.Join(path, name)
+		info, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look who may enter %s: %w", dir, err)
+		}
+		st, known := info.Sys().(*syscall.Stat_t)
+		ours := known && int(st.Uid) == os.Geteuid()
+		// A directory that is everybody's, as /tmp is, is not for us to close.
+		if !ours || info.Mode()&fs.ModeSticky != 0 || info.Mode()&forbidden == 0 {
+			continue
+		}
+		if err := os.Chmod(dir, info.Mode()&^forbidden); err != nil {
+			return fmt.Errorf("close %s to other users: %w", dir, err)
+		}
+	}
+	return nil
 }
 
 // An agent that was killed holds its lock a moment longer, by a program that it

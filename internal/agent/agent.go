@@ -280,7 +280,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	for _, d := range a.cfg.Drivers {
 		if k, ok := d.(driver.Keeper); ok {
 			tasks = append(tasks, supervise.Task{Name: "driver " + k.Name(), Run: func(ctx context.Context) error {
-				return k.Run(ctx, a.allocations.known, func(is api.Driver) { a.drivers.saw(ctx, k.Name(), is) })
+				return k.Run(ctx, a.allocations.known, func(is api.Driver) {
+					if a.drivers.saw(ctx, k.Name(), is) {
+						a.allocations.retryAll() // its tasks could not be looked at
+					}
+				})
 			}})
 		}
 	}

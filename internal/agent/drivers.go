@@ -23,15 +23,18 @@ func newDrivers(all []driver.Driver, say func(map[string]api.Driver)) *drivers {
 	return &drivers{all: all, say: say, seen: map[string]api.Driver{}}
 }
 
-// saw takes what a driver has seen of itself.
-func (d *drivers) saw(ctx context.Context, name string, is api.Driver) {
+// saw takes what a driver has seen of itself, and reports whether it works again
+// after it did not.
+func (d *drivers) saw(ctx context.Context, name string, is api.Driver) (back bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if old, known := d.seen[name]; known && old == is {
-		return
+	old, known := d.seen[name]
+	if known && old == is {
+		return false
 	}
 	d.seen[name] = is
 	d.say(d.look(ctx))
+	return known && is.Healthy && !old.Healthy
 }
 
 // lookAgain forgets what was seen: the drivers were told something.

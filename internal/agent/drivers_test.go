@@ -48,3 +48,40 @@ func TestDriverIsSaidToBeWhatItSeesItself(t *testing.T) {
 		}
 	})
 }
+
+// returning is a driver whose engine is away for a while.
+type returning struct{ *tasks }
+
+func (returning) Run(ctx context.Context, _ func(api.AllocID) bool, saw func(api.Driver)) error {
+	for _, healthy := range []bool{true, false, true} {
+		saw(api.Driver{Healthy: healthy})
+		select {
+		case <-time.After(10 * time.Minute):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// When an engine came back, its tasks were looked at when the next try was due, up
+// to a minute later.
+func TestTasksAreLookedAtWhenTheirEngineIsBack(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(w *world) {
+		w.config.Drivers = []driver.Driver{returning{w.tasks}}
+		var r *scripted
+		w.config.Runners = scripts(func(s *scripted) { r = s })
+		w.server.place("a")
+		_, stop := w.start()
+		defer stop()
+		for _, c := range []struct {
+			when string
+			want int32
+		}{{"at first", 0}, {"while it is away", 0}, {"when it is back", 1}} {
+			if n := r.retried.Load(); n != c.want {
+				t.Errorf("%s it was looked %d times, want %d", c.when, n, c.want)
+			}
+			after(10 * time.Minute)
+		}
+	})
+}

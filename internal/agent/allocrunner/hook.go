@@ -98,6 +98,7 @@ type Step struct {
 	tasks      map[string]api.TaskStatus
 	plugins    map[string]PluginPlace
 	failing    map[string]failing
+	stuck      map[string]bool
 	events     []api.TaskEvent
 	checks     []api.CheckStatus
 	starting   bool
@@ -257,6 +258,21 @@ func (s *Step) Checks() []api.CheckStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.checks
+}
+
+// SetStuck says of which tasks it cannot be told how they are, or for which
+// nothing can be done now.
+func (s *Step) SetStuck(stuck map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck = stuck
+}
+
+// Stuck reports whether a task is one of these.
+func (s *Step) Stuck(task string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stuck[task]
 }
 
 // SetStarting says whether the allocation, with all hooks up, does not count as

@@ -167,6 +167,11 @@ func TestRawExecWithoutRoot(t *testing.T) {
 	if got := wait(t, d, spec); got.Reason != "its supervisor died" {
 		t.Errorf("the task ended so: %+v", got)
 	}
+	limited := w.script("true")
+	limited.Task.Resources = &api.Resources{MemoryMB: 16}
+	if err := d.Start(ctx(t), limited); api.CodeOf(err) != api.CodeInvalid || !strings.Contains(err.Error(), `resources.memory needs the cgroup controller "memory"`) {
+		t.Errorf("a limit that cannot be kept is answered with %v", err)
+	}
 	spec.Task.User = "daemon"
 	if err := d.Check(spec.Task); err == nil || !strings.Contains(err.Error(), "the agent does not run as root") {
 		t.Errorf("a task of another user is answered with %v", err)

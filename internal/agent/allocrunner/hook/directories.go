@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/allocrunner"
+	"github.com/berth-dev/berth/internal/agent/driver"
 )
 
 // Directories makes what tasks find as their own: local, secrets, tmp and logs.
@@ -29,7 +32,7 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 	if group == nil {
 		return &allocrunner.Waiting{Reason: "the servers have not sent the allocation's group"}
 	}
-	if err := enclose(s.Dir); err != nil {
+	if err := enclose(s.Dir, group); err != nil {
 		return fmt.Errorf("make the allocation's directory: %w", err)
 	}
 	if err := makeDir(AllocDir(s.Dir), 0o777); err != nil {
@@ -51,19 +54,29 @@ func (Directories) Up(_ context.Context, s *allocrunner.Step) error {
 
 // enclose makes the directory of an allocation, closed to everybody but the agent
 // and whom its drivers let through: in it, all is open that tasks of different
-// users share. Of the names beside it nobody needs a list. One that is there stays
-// as it is: an earlier version made it, and its tasks may run as other users.
-func enclose(dir string) error {
+// users share. Of the names beside it nobody needs a list. One that an earlier
+// version made, and left open, is closed too, unless tasks may run that come to it
+// by its name, as other users, and whom nobody has let through.
+func enclose(dir string, group *api.TaskGroup) error {
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, os.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(dir), 0o711); err == nil {
 			err = os.Mkdir(dir, 0o700)
 		}
 	}
-	if errors.Is(err, os.ErrExist) {
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	const others = 0o007
+	info, err := os.Lstat(dir)
+	if err != nil || info.Mode()&others == 0 {
+		return err
+	}
+	named := func(t api.Task) bool { return t.Driver == driver.NameRawExec && t.User != "" }
+	if slices.ContainsFunc(group.Tasks, named) {
 		return nil
 	}
-	return err
+	return os.Chmod(dir, 0o700)
 }
 
 // makeDir makes a directory with just this mode, whatever the umask, or leaves

@@ -63,8 +63,8 @@ func TestDirectoriesAreThereWithTheirModes(t *testing.T) {
 	}
 }
 
-// What all tasks share is no other user's. Where an earlier version left it open,
-// tasks of other users run, whom nobody has let through.
+// What all tasks share is no other user's, also where an earlier version left it
+// open: but where tasks may run as other users, whom nobody has let through.
 func TestDirectoryOfAnAllocationIsClosed(t *testing.T) {
 	t.Parallel()
 	all := filepath.Join(t.TempDir(), "alloc")
@@ -72,13 +72,17 @@ func TestDirectoryOfAnAllocationIsClosed(t *testing.T) {
 	if err := (hook.Directories{}).Up(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(old.Dir, 0o755); err != nil {
-		t.Fatal(err)
+	used := assignment()
+	used.Group.Tasks = append(used.Group.Tasks, api.Task{Name: "helper", Driver: "raw_exec", User: "nobody"})
+	for _, step := range []*allocrunner.Step{old, allocrunner.NewStep(filepath.Join(all, "used"), used)} {
+		if err := os.Mkdir(step.Dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := (hook.Directories{}).Up(t.Context(), step); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := (hook.Directories{}).Up(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"new": "drwx------", "old": "drwxr-xr-x"}, modes(t, all)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"new": "drwx------", "old": "drwx------", "used": "drwxr-xr-x"}, modes(t, all)); diff != "" {
 		t.Errorf("modes (-want +got):\n%s", diff)
 	}
 	if info, err := os.Stat(all); err != nil || info.Mode().Perm() != 0o711 {

@@ -52,21 +52,39 @@ func RunID(alloc api.AllocID, task string, run int) string {
 }
 
 // Up implements allocrunner.Hook. A task that runs is adopted; one that has
-// ended is started again, or left, as its restart policy says.
+// ended is started again, or left, as its restart policy says. One of which this
+// cannot be told, or done, keeps no other from being watched.
 func (t *Tasks) Up(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	var failed error
+	stuck, away := map[string]bool{}, map[string]error{}
 	for task := range due(a.Group, s.Tasks) {
-		err := t.raise(ctx, s, &a, task)
+		err := away[task.Driver]
+		if err != nil && s.Tasks()[task.Name].State == api.TaskRunning {
+			continue // an engine that hangs is not waited for again for each task, and Watch does
+		}
+		if err == nil {
+			err = t.raise(ctx, s, &a, task)
+		}
 		if fatal, ok := errors.AsType[*allocrunner.Fatal](err); ok {
 			return fatal
 		}
+		if api.CodeOf(err) == api.CodeUnavailable {
+			away[task.Driver] = err
+		}
+		if err != nil {
+			stuck[task.Name] = true
+		}
 		if failed == nil {
-			failed = err // one that cannot be started keeps no other from being looked at
+			failed = err
 		}
 	}
+	s.SetStuck(stuck)
 	s.SetStarting(!passed(a.Group, "", s.Tasks()))
-	return failed
+	if failed == nil {
+		return nil
+	}
+	return &allocrunner.Partial{Err: failed}
 }
 
 // raise does the next thing for one task, if there is one to do now.
@@ -275,6 +293,9 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for task := range due(a.Group, func() map[string]api.TaskStatus { return tasks }) {
+		if s.Stuck(task.Name) {
+			continue // Up looks again, and the others are watched until then
+		}
 		g.Go(func() error { return t.watch(ctx, &a, task, tasks[task.Name]) })
 	}
 	if err := g.Wait(); !errors.Is(err, errNews) {

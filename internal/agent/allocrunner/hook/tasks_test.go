@@ -92,6 +92,11 @@ func (f *fake) Start(_ context.Context, spec driver.Spec) error {
 func (f *fake) Status(_ context.Context, id string) (driver.Status, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	_, name, _ := strings.Cut(id, "/")
+	if err := f.fail["look "+name]; err != nil {
+		f.calls = append(f.calls, "look "+name)
+		return driver.Status{}, err
+	}
 	if status, known := f.tasks[id]; known {
 		return status, nil
 	}
@@ -450,4 +455,37 @@ func TestEnvironmentIsExpanded(t *testing.T) {
 	if got := task.Config["command"]; got != "${BERTH_VOLUME_data}/run" {
 		t.Errorf("the assignment's own config was changed to %v", got)
 	}
+}
+
+// A task whose supervisor or engine does not answer kept the others of its
+// allocation unwatched, for a minute at a time: they ended, and nobody saw it.
+func TestATaskThatCannotBeLookedAtKeepsNobodyUnwatched(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, a := newFake(), policy(api.JobService, api.RestartFail, 5)()
+		a.Group.Tasks = append(a.Group.Tasks, api.Task{Name: "web", Driver: "fake"}, api.Task{Name: "proxy", Driver: "fake"})
+		h, s := tasks(d, a)
+		if err := h.Up(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		d.mu.Lock()
+		d.fail["look pg"] = api.Errorf(api.CodeUnavailable, "the engine does not answer")
+		d.fail["look proxy"], d.calls = d.fail["look pg"], nil
+		d.mu.Unlock()
+		err := h.Up(t.Context(), s)
+		var partial *allocrunner.Partial
+		if !errors.As(err, &partial) || !strings.Contains(err.Error(), "look at task pg: ") {
+			t.Errorf("Up: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		time.AfterFunc(time.Minute, func() { d.end(id("web"), driver.Status{ExitCode: 1}) })
+		began := time.Now()
+		if news, err := h.Watch(ctx, s); news != allocrunner.Again || ctx.Err() != nil || time.Since(began) != time.Minute {
+			t.Errorf("after %s Watch says %v (%v)", time.Since(began), news, err)
+		}
+		if len(d.calls) != 1 {
+			t.Errorf("an engine that does not answer was asked %q", d.calls)
+		}
+	})
 }

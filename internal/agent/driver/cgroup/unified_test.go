@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/opencontainers/cgroups"
 
 	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
@@ -154,4 +155,52 @@ func TestUnifiedKill(t *testing.T) {
 		t.Errorf("the group is left: %v", err)
 	}
 	kill(t, g) // of a group that is gone, nothing
+}
+
+// TestALimitWhoseControllerIsAbsent was not kept, and nobody was told, or the task
+// was started again and again: both generations say which controller it is.
+func TestALimitWhoseControllerIsAbsent(t *testing.T) {
+	t.Parallel()
+	unified := func(controllers string) *cgroup.Group {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte(controllers+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g, err := cgroup.At(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := func(controllers ...string) *cgroup.Group {
+		paths := map[string]string{}
+		for _, c := range controllers {
+			paths[c] = filepath.Join(t.TempDir(), c, "berth", "task")
+		}
+		g, err := cgroup.AtFirst(paths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	both := cgroup.Limits{MemoryBytes: 64 << 20, CPUShares: 1024}
+	for name, c := range map[string]struct {
+		group  *cgroup.Group
+		limits cgroup.Limits
+		want   []string
+	}{
+		"UnifiedAll":     {unified("cpu io memory pids"), both, nil},
+		"UnifiedNone":    {unified("pids"), both, []string{"memory", "cpu"}},
+		"UnifiedMemory":  {unified("cpuset cpu"), both, []string{"memory"}},
+		"UnifiedUnasked": {unified("cpu"), cgroup.Limits{CPUShares: 2}, nil},
+		"FirstAll":       {first("cpu", "memory", "freezer"), both, nil},
+		"FirstMemory":    {first("cpu", "freezer"), both, []string{"memory"}},
+		"FirstCPU":       {first("cpuset", "memory"), both, []string{"cpu"}},
+		"FirstUnasked":   {first("freezer"), cgroup.Limits{}, nil},
+	} {
+		got, err := c.group.Lacking(c.limits)
+		if diff := cmp.Diff(c.want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
+			t.Errorf("%s lacks (-want +got, %v):\n%s", name, err, diff)
+		}
+	}
 }

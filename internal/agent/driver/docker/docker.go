@@ -35,6 +35,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/driver/executor"
 )
 
 // Name is what jobs call the driver.
@@ -218,7 +219,13 @@ type mode struct {
 	rootless bool
 	// remaps: what is root in a container is somebody else outside.
 	remaps bool
+	// unlimited are the cgroup controllers that it lacks. It passes over the limits
+	// that need them.
+	unlimited limitless
 }
+
+// limitless says which controllers an engine lacks.
+type limitless struct{ memory, cpu bool }
 
 // mode is asked once for each version.
 func (d *Driver) mode(ctx context.Context, version string) mode {
@@ -228,18 +235,53 @@ func (d *Driver) mode(ctx context.Context, version string) mode {
 	if known {
 		return is
 	}
-	info, err := d.engine().Info(ctx, client.InfoOptions{})
+	is, err := d.ask(ctx)
 	if err != nil {
 		return mode{}
 	}
-	has := func(option string) bool {
-		return slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name="+option) })
-	}
-	is = mode{rootless: has("rootless"), remaps: has("userns")}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked, d.is = version, is
 	return is
+}
+
+// ask asks the engine how it is run.
+func (d *Driver) ask(ctx context.Context) (mode, error) {
+	info, err := d.engine().Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return mode{}, err
+	}
+	has := func(option string) bool {
+		return slices.ContainsFunc(info.Info.SecurityOptions, func(o string) bool { return strings.Contains(o, "name="+option) })
+	}
+	return mode{
+		rootless: has("rootless"), remaps: has("userns"),
+		unlimited: limitless{memory: !info.Info.MemoryLimit, cpu: !info.Info.CPUShares},
+	}, nil
+}
+
+// limitable says which limits of a task the engine would pass over, if so.
+func (d *Driver) limitable(ctx context.Context, r *api.Resources) error {
+	if r == nil || r.Limit() == 0 && r.CPU <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	is, err := d.ask(ctx)
+	if err != nil {
+		return d.problem(err)
+	}
+	var lacking []string
+	if is.unlimited.memory && r.Limit() > 0 {
+		lacking = append(lacking, "memory")
+	}
+	if is.unlimited.cpu && r.CPU > 0 {
+		lacking = append(lacking, "cpu")
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return executor.Unlimited(lacking, "the docker engine does not have it")
 }
 
 // problem is an error of the engine in words. That it does not answer means

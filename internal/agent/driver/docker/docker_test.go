@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -170,7 +172,7 @@ func TestEngine(t *testing.T) {
 		"RunsToItsEnd": testRun, "Stops": testStop, "Adopts": testAdopt, "Volumes": testVolumes, "Privileged": testPrivileged,
 		"Strangers": testStrangers, "Limits": testLimits, "NoImage": testNoImage, "WrongCommand": testWrongCommand, "User": testUser,
 		"Reboot": testReboot, "Usage": testUsage, "Copied": testCopied, "LogCutShort": testLogCutShort, "RemovedByHand": testRemovedByHand,
-		"Visit": testVisit, "Terminal": testTerminal,
+		"Visit": testVisit, "Terminal": testTerminal, "BlockDevices": testBlockDevices,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -380,6 +382,54 @@ func testVolumes(w *world) {
 	must(os.WriteFile(filepath.Join(late, "there"), nil, 0o600))
 	if status := w.wait(d, spec); status.ExitCode != 0 {
 		w.Errorf("it ended as %+v: %s", status, w.log(spec, api.LogStderr))
+	}
+}
+
+// testBlockDevices: a block device kept the machine's owner, and a task of another
+// user could not read it. The machine's node stays as it is.
+func testBlockDevices(w *world) {
+	d, _ := w.agent()
+	file := filepath.Join(w.dir, "image")
+	if err := os.WriteFile(file, append([]byte("mine"), make([]byte, 1<<20-4)...), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	out, err := exec.Command("losetup", "--find", "--show", file).Output()
+	if err != nil {
+		w.Fatalf("losetup: %v", err)
+	}
+	loop := strings.TrimSpace(string(out))
+	defer func() {
+		if out, err := exec.Command("losetup", "--detach", loop).CombinedOutput(); err != nil {
+			w.Errorf("losetup: %v: %s", err, out)
+		}
+	}()
+	was, err := os.Stat(loop)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for user, want := range map[string]string{
+		"1000": "600 1000:1000 400 1000:1000", "1000:7": "600 1000:7 400 1000:7", "app": "666 0:0 444 0:0", "": "600 0:0 400 0:0",
+	} {
+		spec := w.spec("bd"+strings.ReplaceAll(user, ":", "-")+"/main", `
+			head -c 4 /dev/data || exit 1
+			head -c 4 /srv/frozen || exit 2
+			printf yours | dd of=/dev/data bs=1 seek=512 conv=notrunc 2>/dev/null || exit 3
+			if [ "$(id -u)" != 0 ] && printf x 2>/dev/null >/srv/frozen; then exit 4; fi
+			stat -c ' %a %u:%g' /dev/data /srv/frozen | tr -d '\n'`)
+		spec.Task.User = user
+		spec.Mounts = []driver.Mount{{Source: loop, Destination: "/dev/data"}, {Source: loop, Destination: "/srv/frozen", ReadOnly: true}}
+		w.start(d, spec)
+		status := w.wait(d, spec)
+		if got := w.log(spec, api.LogStdout); status.ExitCode != 0 || got != "minemine "+want {
+			w.Errorf("as %q it ended as %+v and said %q%s", user, status, got, w.log(spec, api.LogStderr))
+		}
+		w.destroy(d, spec)
+		if _, err := os.Stat(filepath.Join(spec.Dir, "devices")); !errors.Is(err, os.ErrNotExist) {
+			w.Errorf("nodes are left: %v", err)
+		}
+	}
+	if is, err := os.Stat(loop); err != nil || is.Mode() != was.Mode() || is.Sys().(*syscall.Stat_t).Uid != was.Sys().(*syscall.Stat_t).Uid {
+		w.Errorf("the machine's node is %v (%v)", is, err)
 	}
 }
 

@@ -224,6 +224,9 @@ func (d *Driver) beginPull(ctx context.Context, image string) (pulledIt func(ctx
 	}
 	return func(ctx context.Context) error {
 		now, err := d.inspectImage(ctx, image)
+		if err == nil && now.tagged.IsZero() {
+			now, err = d.mark(ctx, image)
+		}
 		if errdefs.IsNotFound(err) {
 			return nil // it is looked at again before it is removed
 		}
@@ -239,14 +242,36 @@ func (d *Driver) beginPull(ctx context.Context, image string) (pulledIt func(ctx
 	}, nil
 }
 
+// mark gives an image that was just pulled the name that it has once more. Of an
+// image that came by a pull, engines without containerd note no time; of one that
+// was given a name they do, and forget it with the image. So one that somebody
+// removed and pulled again can be told from ours. What is named by its digest
+// cannot be given that name.
+func (d *Driver) mark(ctx context.Context, name string) (image, error) {
+	if strings.Contains(name, "@") {
+		return d.inspectImage(ctx, name)
+	}
+	bounded, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	if _, err := d.engine().ImageTag(bounded, client.ImageTagOptions{Source: name, Target: name}); err != nil {
+		return image{}, err
+	}
+	return d.inspectImage(ctx, name)
+}
+
 // newer reports whether somebody else gave an image a name after this agent's last
-// pull of it, under whatever name: it is theirs then. Engines that keep their
-// images in containerd count pulls and loads, others count tags and imports only.
+// pull of it, under whatever name, or put it there anew: it is theirs then. Engines
+// that keep their images in containerd count pulls and loads, others count tags and
+// imports only, and know of no time after anything else.
 func (d *Driver) newer(is *image) bool {
 	paths, _ := filepath.Glob(filepath.Join(d.imagesDir(), "*.json")) // the pattern is one
 	for _, path := range paths {
 		p, err := d.readPulled(path)
-		if err == nil && p != nil && p.ID == is.id && !is.tagged.After(p.Tagged) {
+		if err != nil || p == nil || p.ID != is.id {
+			continue
+		}
+		anew := is.tagged.IsZero() && !p.Tagged.IsZero()
+		if !anew && !is.tagged.After(p.Tagged) {
 			return false
 		}
 	}

@@ -350,10 +350,7 @@ func testOperatorsImage(w *world) {
 	if _, err := w.engine.Client.ImageRemove(w.Context(), again, client.ImageRemoveOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	pull(again) // the same one, while no agent looks
-	if _, err := w.engine.Client.ImageTag(w.Context(), client.ImageTagOptions{Source: again, Target: again}); err != nil {
-		w.Fatal(err)
-	}
+	pull(again) // the same one, while no agent looks: it was taken for the agent's
 	w.config.ImageDelay = time.Millisecond
 	w.agent()
 	w.removed(ours)

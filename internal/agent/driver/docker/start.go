@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,9 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 	if err := p.Err("the task"); err != nil {
 		return err
 	}
+	if err := d.limitable(ctx, spec.Task.Resources); err != nil {
+		return fmt.Errorf("start task %s: %w", spec.ID, err)
+	}
 	if len(cfg.ignored) > 0 {
 		spec.Say("ignored in config: " + strings.Join(cfg.ignored, ", ") + ": what the task writes goes to its log files")
 	}
@@ -68,7 +72,11 @@ func (d *Driver) Start(ctx context.Context, spec driver.Spec) error {
 	if err := d.prepare(&spec, img.user); err != nil {
 		return err
 	}
-	return d.run(ctx, &spec, &cfg)
+	forget, err := ownNodes(&spec, img.user)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.run(ctx, &spec, &cfg), forget())
 }
 
 // prepare makes the task's directories ready. The users of an image are known
@@ -84,11 +92,7 @@ func (d *Driver) prepare(spec *driver.Spec, imageUser string) error {
 		}
 		return nil
 	}
-	name := spec.Task.User
-	if name == "" {
-		name = imageUser
-	}
-	user, known := numeric(name)
+	user, known := userOf(spec, imageUser)
 	if !known {
 		if err := prepare(nil); err != nil {
 			return err
@@ -108,6 +112,11 @@ func (d *Driver) prepare(spec *driver.Spec, imageUser string) error {
 		d.log.Warn("volume keeps its owner", "task", spec.ID, "error", err)
 	}
 	return nil
+}
+
+// userOf is whom the task runs as, as far as the machine can know.
+func userOf(spec *driver.Spec, imageUser string) (user driver.User, known bool) {
+	return numeric(cmp.Or(spec.Task.User, imageUser))
 }
 
 // numeric is a user written as uid or uid:gid; none is root.

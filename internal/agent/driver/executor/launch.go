@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/api"
+	"github.com/berth-dev/berth/internal/agent/driver/cgroup"
 )
 
 // Start runs the task, and returns when its command runs. A task of that ID
@@ -93,14 +94,50 @@ func (t *Tasks) prepare(dir runDir, spec Spec) error {
 		return err
 	}
 	spec.Cgroup, spec.SupervisorCgroup = t.cgroupPath(key(spec.ID)), t.cgroupPath(supervisorsGroup)
-	if err := t.CheckCgroups(); err != nil {
-		if spec.Root != nil {
-			return fmt.Errorf("isolate it: %w", err)
-		}
+	err := t.CheckCgroups()
+	switch {
+	case err == nil:
+		err = limitable(spec)
+	case spec.Root != nil:
+		err = fmt.Errorf("isolate it: %w", err)
+	case spec.Limits != (cgroup.Limits{}):
+		err = Unlimited(spec.Limits.Controllers(), err.Error())
+	default:
 		t.log.Warn("task runs without a cgroup", "task", spec.ID, "err", err)
 		spec.Cgroup, spec.SupervisorCgroup = "", ""
+		err = nil
+	}
+	if err != nil {
+		return err
 	}
 	return dir.write(specFile, spec)
+}
+
+// limitable says which of the task's limits cannot be kept here, if so: a task
+// that runs without one that was asked for takes its neighbours' memory.
+func limitable(spec Spec) error {
+	group, err := cgroup.Open(spec.Cgroup)
+	if err != nil {
+		return err
+	}
+	lacking, err := group.Lacking(spec.Limits)
+	if err != nil || len(lacking) == 0 {
+		return err
+	}
+	return Unlimited(lacking, "this machine does not give it to tasks")
+}
+
+// Unlimited is the error of a task whose limits need controllers that it cannot
+// have.
+func Unlimited(controllers []string, why string) error {
+	e := &api.Error{Code: api.CodeInvalid, Message: "its resources cannot be limited"}
+	for _, c := range controllers {
+		e.Fields = append(e.Fields, api.Field{
+			Path: "resources." + c, Message: fmt.Sprintf("needs the cgroup controller %q: %s", c, why),
+			Mend: "switch the controller on (kernel command line, or Delegate= of the agent's unit), or leave the limit out",
+		})
+	}
+	return e
 }
 
 // Descriptors that a supervisor inherits after its standard ones.
