@@ -25,13 +25,14 @@ const (
 	TopicSnapshot    Topic = "snapshot"
 	TopicFinding     Topic = "finding"
 	TopicRoom        Topic = "room"
+	TopicVariable    Topic = "variable"
 )
 
 // Topics lists all topics.
 func Topics() []Topic {
 	return []Topic{
 		TopicCluster, TopicNode, TopicInstance, TopicVolume, TopicPublication, TopicAttachment,
-		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot, TopicFinding, TopicRoom,
+		TopicOperation, TopicJob, TopicAllocation, TopicSnapshot, TopicFinding, TopicRoom, TopicVariable,
 	}
 }
 

@@ -20,6 +20,9 @@ type (
 	VolumeID string
 	// SnapshotID is a user's name for a snapshot, unique in its namespace.
 	SnapshotID string
+	// VariablePath is a user's name for a variable, unique in its namespace: words
+	// with slashes between them.
+	VariablePath string
 	// JobID is a user's name for a job, unique in its namespace.
 	JobID string
 	// AllocID is 32 hex digits, derived from the job's UID and a serial.

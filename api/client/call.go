@@ -67,11 +67,11 @@ func (c *Client) once(ctx context.Context, r call) (uint64, error) {
 	if err != nil {
 		return 0, c.unreachable(ctx, r, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing is lost by failing to close what was read
-	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
-		return 0, c.refused(r, resp)
-	}
+	defer func() { _ = resp.Body.Close() }()                                // nothing is lost by failing to close what was read
 	index, _ := strconv.ParseUint(resp.Header.Get(api.HeaderIndex), 10, 64) // absent: 0
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+		return index, c.refused(r, resp)
+	}
 	if err := c.receive(r, resp.Body); err != nil {
 		return 0, c.cut(ctx, r, err)
 	}

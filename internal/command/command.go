@@ -74,6 +74,8 @@ func kinds() []kind {
 		{"allocation.retake", 1, func() Command { return &RetakePlace{} }},
 		{"job.promote", 1, func() Command { return &PromoteJob{} }},
 		{"room.record", 1, func() Command { return &RecordRooms{} }},
+		{"variable.put", 1, func() Command { return &PutVariable{} }},
+		{"variable.delete", 1, func() Command { return &DeleteVariable{} }},
 	}
 }
 

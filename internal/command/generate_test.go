@@ -130,6 +130,8 @@ func drawCommand(t *rapid.T, v state.View, now time.Time) command.Command {
 		return drawFindings(t, v)
 	case "room.record":
 		return drawRooms(t)
+	case "variable.put", "variable.delete":
+		return drawVariable(t, v, kind)
 	case "volume.forget":
 		c := &command.ForgetVolume{Namespace: api.DefaultNamespace, ID: volumeID(t)}
 		if vol := v.Volume(c.Namespace, c.ID); vol != nil {
@@ -556,4 +558,18 @@ func drawRooms(t *rapid.T) *command.RecordRooms {
 		c.Clear = []api.RoomID{api.NewRoomID(at(), nil)}
 	}
 	return c
+}
+
+func drawVariable(t *rapid.T, v state.View, kind command.Kind) command.Command {
+	path, at := oneOf[api.VariablePath](t, "path", "nomad/jobs", "nomad/jobs/db"), uint64(0)
+	if old := v.Variable(api.DefaultNamespace, path); old != nil && rapid.Bool().Draw(t, "conditional") {
+		at = version(t, &old.Meta)
+	}
+	if kind == "variable.delete" {
+		return &command.DeleteVariable{Namespace: api.DefaultNamespace, Path: path, Version: at}
+	}
+	return &command.PutVariable{
+		Namespace: api.DefaultNamespace, Path: path, Keys: []string{oneOf(t, "key", "a", "b")}, KeyID: "root", Box: []byte("sealed"),
+		Version: at, IfAbsent: at == 0 && seldom(t, 5),
+	}
 }

@@ -70,6 +70,7 @@ func TestRandomCommands(t *testing.T) {
 			checkVersions(t, before, store.View())
 			checkHolds(t, store.View())
 			checkRegistered(t, store.View())
+			checkVariables(t, store.View())
 			checkSnapshots(t, before, store.View(), c, now)
 		}
 	}
@@ -84,6 +85,16 @@ func TestRandomCommands(t *testing.T) {
 	}
 	for _, kind := range missing() {
 		t.Errorf("no %s was ever applied: the generator draws none that fits", kind)
+	}
+}
+
+// checkVariables checks that every variable has something under its path, and
+// nothing that is sealed is left without one.
+func checkVariables(t *rapid.T, v state.View) {
+	for _, path := range []api.VariablePath{"nomad/jobs", "nomad/jobs/db"} {
+		if row, content := v.Variable("default", path), v.VariableContent("default", path); (row == nil) != (content == nil) {
+			t.Fatalf("variable %s is %v, and holds %v", path, row, content)
+		}
 	}
 }
 
@@ -275,6 +286,11 @@ func checkVersions(t *rapid.T, before, after state.View) {
 			if was.Terminal() && was.Status.State != is.Status.State || was.Status.State == api.AllocRunning && is.Status.State == api.AllocPending {
 				t.Fatalf("an allocation went back from %s to %s", was.Status.State, is.Status.State)
 			}
+		}
+	}
+	for _, path := range []api.VariablePath{"nomad/jobs", "nomad/jobs/db"} {
+		if was, is := before.Variable("default", path), after.Variable("default", path); was != nil && is != nil {
+			check("variable", &was.Meta, &is.Meta, was == is)
 		}
 	}
 	for is := range after.Operations() {

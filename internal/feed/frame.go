@@ -133,6 +133,7 @@ func topics() []topic {
 		{api.TopicSnapshot, state.Snapshots().Name()},
 		{api.TopicFinding, state.Findings().Name()},
 		{api.TopicRoom, state.Rooms().Name()},
+		{api.TopicVariable, state.Variables().Name()},
 	}
 }
 
@@ -165,6 +166,8 @@ func labelOf(row state.Noun) label {
 		return label{api.TopicFinding, r.Namespace, string(r.ID)}
 	case *api.Room:
 		return label{topic: api.TopicRoom, key: string(r.PluginID) + "/" + string(r.ID)}
+	case *api.Variable:
+		return label{api.TopicVariable, r.Namespace, string(r.Path)}
 	}
 	return label{} // a test names it
 }

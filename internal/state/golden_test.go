@@ -22,7 +22,7 @@ import (
 // never again: every later version must read it. The text is the same, for
 // people. What a later format adds goes into files of its own beside these.
 func goldenStates() []string {
-	return []string{"testdata/v1", "testdata/v2", "testdata/v3", "testdata/findings", "testdata/rooms"}
+	return []string{"testdata/v1", "testdata/v2", "testdata/v3", "testdata/findings", "testdata/rooms", "testdata/variables"}
 }
 
 func TestGoldenStatesLoad(t *testing.T) {
@@ -116,6 +116,8 @@ func everyTable(t *testing.T) *state.Store {
 		tx.PutSnapshot(filled[api.Snapshot]())
 		tx.PutFinding(filled[api.Finding]())
 		tx.PutRoom(filled[api.Room]())
+		tx.PutVariable(filled[api.Variable]())
+		tx.PutVariableContent(filled[state.VariableContent]())
 		tx.NextOperationID("create/default/pg")
 	})
 	commit(store, 1<<60, func(tx *state.Tx) { tx.PutJob(awkwardJob()) })

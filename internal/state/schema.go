@@ -32,6 +32,9 @@ const (
 	tableSnapshots
 	tableFindings
 	tableRooms
+	tableVariables
+	// tableContents has what variables hold, sealed.
+	tableContents
 	tableCount
 )
 
@@ -40,6 +43,7 @@ func (t tableID) String() string {
 	return [tableCount]string{
 		"log", "indexes", "cluster", "nodes", "identities", "assignments", "instances", "volumes", "publications", "attachments",
 		"operations", "jobs", "revisions", "allocations", "serials", "secrets", "snapshots", "findings", "rooms",
+		"variables", "contents",
 	}[t]
 }
 
@@ -65,6 +69,8 @@ func definitions() [tableCount]definition {
 		snapshotsTable(),
 		findingsTable(),
 		roomsTable(),
+		variablesTable(),
+		contentsTable(),
 	}
 	for i, d := range all {
 		if d.id() != tableID(i) {

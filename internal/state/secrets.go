@@ -16,10 +16,7 @@ func (v View) VolumeSecrets(ns api.NamespaceID, vol api.VolumeID) *api.VolumeSec
 
 // AnySecrets reports whether anything is sealed.
 func (v View) AnySecrets() bool {
-	for range rows[api.VolumeSecrets](v, tableSecrets, primary, nil) {
-		return true
-	}
-	return false
+	return peek[api.VolumeSecrets](v, tableSecrets, primary, nil) != nil || peek[VariableContent](v, tableContents, primary, nil) != nil
 }
 
 // PutVolumeSecrets stores sealed secrets, or others in their place.

@@ -575,6 +575,35 @@ func TestAllocationsMatchAModel(t *testing.T) {
 	})
 }
 
+func TestVariablesMatchAModel(t *testing.T) {
+	t.Parallel()
+	checkTable(t, table[api.Variable]{
+		like: func(t *rapid.T) *api.Variable {
+			return &api.Variable{Namespace: pick[api.NamespaceID](t, "namespace"), Path: pick[api.VariablePath](t, "path")}
+		},
+		key:    func(x *api.Variable) string { return join(string(x.Namespace), string(x.Path)) },
+		meta:   (*api.Variable).GetMeta,
+		put:    (*state.Tx).PutVariable,
+		remove: (*state.Tx).DeleteVariable,
+		get:    func(v state.View, x *api.Variable) *api.Variable { return v.Variable(x.Namespace, x.Path) },
+	})
+}
+
+func TestVariableContentsMatchAModel(t *testing.T) {
+	t.Parallel()
+	checkTable(t, table[state.VariableContent]{
+		like: func(t *rapid.T) *state.VariableContent {
+			return &state.VariableContent{Namespace: pick[api.NamespaceID](t, "namespace"), Path: pick[api.VariablePath](t, "path")}
+		},
+		key:    func(c *state.VariableContent) string { return join(string(c.Namespace), string(c.Path)) },
+		put:    (*state.Tx).PutVariableContent,
+		remove: (*state.Tx).DeleteVariableContent,
+		get: func(v state.View, c *state.VariableContent) *state.VariableContent {
+			return v.VariableContent(c.Namespace, c.Path)
+		},
+	})
+}
+
 func TestRoomsMatchAModel(t *testing.T) {
 	t.Parallel()
 	id := func(r *api.Room) string { return join(string(r.PluginID), string(r.ID)) }

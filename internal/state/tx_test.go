@@ -149,6 +149,7 @@ func TestEveryTableHasAnIndexOfItsOwn(t *testing.T) {
 		"allocations":  {func(tx *state.Tx) { tx.PutAllocation(&api.Allocation{ID: "a"}) }, state.View.AllocationsIndex},
 		"attachments":  {func(tx *state.Tx) { tx.PutAttachment(&api.Attachment{AllocID: "a"}) }, state.View.AttachmentsIndex},
 		"rooms":        {func(tx *state.Tx) { tx.PutRoom(&api.Room{PluginID: "p", ID: "r"}) }, state.View.RoomsIndex},
+		"variables":    {func(tx *state.Tx) { tx.PutVariable(&api.Variable{Path: "a"}) }, state.View.VariablesIndex},
 		"findings":     {func(tx *state.Tx) { tx.PutFinding(&api.Finding{ID: "leak-1"}) }, state.View.FindingsIndex},
 		"instances":    {func(tx *state.Tx) { tx.PutInstance(&api.Instance{NodeID: "n1"}) }, state.View.InstancesIndex},
 		"jobs":         {func(tx *state.Tx) { tx.PutJob(&api.Job{ID: "j"}) }, state.View.JobsIndex},

@@ -24,6 +24,9 @@ const partSize = 64 << 10
 // what a connection sends at once arrives no sooner.
 const minZipped = 16 << 10
 
+// encoded is an answer in JSON already.
+type encoded []byte
+
 // answer writes a result as JSON. nil is an empty object.
 func (r *request) answer(v any) {
 	if r.streamed {
@@ -39,7 +42,9 @@ func (r *request) write(status int, v any) {
 	text, zipped := r.buffers.get(), r.buffers.get()
 	defer r.buffers.put(text)
 	defer r.buffers.put(zipped)
-	if err := json.NewEncoder(text).Encode(v); err != nil {
+	if ready, ok := v.(encoded); ok {
+		text.Write(ready)
+	} else if err := json.NewEncoder(text).Encode(v); err != nil {
 		status = http.StatusInternalServerError
 		text.Reset()
 		text.WriteString(`{"code":"internal","message":"the answer could not be encoded"}` + "\n")

@@ -94,6 +94,7 @@ type Handler struct {
 	out     *slog.Logger
 	mux     *http.ServeMux
 	buffers buffers
+	opened  openedVariable
 	// took is how long requests took, and metrics serves all that is measured.
 	took    *telemetry.Durations
 	metrics http.Handler

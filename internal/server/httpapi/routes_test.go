@@ -67,6 +67,11 @@ func TestEveryRoute(t *testing.T) {
 			{"GET /v1/findings?namespace=default", nil, nil, &[]*api.Finding{}, true},
 			{"GET /v1/sweep", nil, nil, &[]api.SweepReport{}, false},
 			{"POST /v1/sweep", api.SweepRequest{}, nil, &[]api.SweepReport{}, false},
+			{"PUT /v1/var/default/nomad/jobs/db", api.VariableSpec{Items: map[string]string{"password": "x"}}, nil, &api.Variable{}, false},
+			{"GET /v1/vars?namespace=default&prefix=nomad/", nil, nil, &[]*api.Variable{}, true},
+			{"GET /v1/var/default/nomad/jobs/db", nil, nil, &api.VariableInfo{}, true},
+			{"GET /v1/var/default/nomad%2Fjobs%2Fdb", nil, nil, &api.VariableInfo{}, true},
+			{"DELETE /v1/var/default/nomad/jobs/db?version=1", nil, nil, &struct{}{}, false},
 			{"GET /v1/operations", nil, nil, &[]*api.Operation{}, true},
 			{"GET /v1/operations?namespace=default&volume=pg", nil, nil, &[]*api.Operation{}, true},
 			{"GET /v1/operation/create/default/pg@1", nil, nil, &api.Operation{}, true},
@@ -137,6 +142,8 @@ func TestWhatIsNotThere(t *testing.T) {
 			"DELETE /v1/finding/leak-1":             "finding leak-1 does not exist",
 			"GET /v1/finding/leak-1":                "finding leak-1 does not exist",
 			"GET /v1/volume/default/db/usage":       "volume db does not exist in namespace default",
+			"GET /v1/var/default/nomad/jobs":        "variable nomad/jobs does not exist in namespace default",
+			"DELETE /v1/var/other/nomad/jobs":       "variable nomad/jobs does not exist in namespace other",
 			"GET /v1/operation/create/default/pg":   "operation create/default/pg does not exist",
 			"GET /v1/operation/create/default/pg@2": "operation create/default/pg@2 does not exist",
 		} {
@@ -216,7 +223,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		defer w.stop()
-		for _, list := range []string{"volumes", "jobs", "allocations", "nodes", "plugins", "instances", "operations", "publications", "attachments"} {
+		for _, list := range []string{"volumes", "jobs", "allocations", "nodes", "plugins", "instances", "operations", "publications", "attachments", "vars"} {
 			if got := w.send(http.MethodGet, "/v1/"+list, nil); got.body != "[]" {
 				t.Errorf("%s: %d %s", list, got.status, got.body)
 			}

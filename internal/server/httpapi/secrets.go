@@ -69,7 +69,7 @@ func (h *Handler) same(v state.View, ns api.NamespaceID, vol api.VolumeID, secre
 func (h *Handler) key(v state.View) error {
 	switch {
 	case h.Keyring == nil:
-		return api.Errorf(api.CodeForbidden, "this server keeps no secrets: it has no keyring")
+		return errNoKeyring()
 	case !h.Keyring.Empty():
 		return nil
 	case v.AnySecrets():
@@ -82,15 +82,25 @@ func (h *Handler) key(v state.View) error {
 	return nil
 }
 
+func errNoKeyring() error {
+	return api.Errorf(api.CodeForbidden, "this server keeps no secrets: it has no keyring")
+}
+
+// errUnknownKey says of what is sealed, such as "variable a is", that it cannot be
+// opened here.
+func errUnknownKey(what, id string) error {
+	return api.Errorf(api.CodeForbidden, "%s sealed with key %s, which this server does not have: "+
+		"copy keyring.json from the data directory of a server that has it, then start this server again", what, id)
+}
+
 // open reads sealed secrets.
 func (h *Handler) open(s *api.VolumeSecrets) (map[string]string, error) {
 	if h.Keyring == nil {
-		return nil, api.Errorf(api.CodeForbidden, "this server keeps no secrets: it has no keyring")
+		return nil, errNoKeyring()
 	}
 	text, err := h.Keyring.Open(s.KeyID, s.Box, purpose(s.Namespace, s.VolumeID))
 	if unknown, ok := errors.AsType[*keyring.UnknownKeyError](err); ok {
-		return nil, api.Errorf(api.CodeForbidden, "the secrets of volume %s are sealed with key %s, which this server does not have: "+
-			"copy keyring.json from the data directory of a server that has it, then start this server again", s.VolumeID, unknown.ID)
+		return nil, errUnknownKey("the secrets of volume "+string(s.VolumeID)+" are", unknown.ID)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the secrets of volume %s: %w", s.VolumeID, err)

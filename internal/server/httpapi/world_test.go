@@ -41,7 +41,7 @@ func start(t *testing.T) *world {
 	s, err := server.New(server.Config{
 		ServerID: "server", Version: "1.2.3", Expect: 1, Discover: consensus.Alone{},
 		Transport: transport, Stores: consensus.MemoryStores(), Tuning: consensus.AloneTuning(),
-		HTTP: w.wire, Keep: collector.DefaultKeep(),
+		HTTP: w.wire, Keep: collector.DefaultKeep(), Keyring: ring(t),
 	}, slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err != nil {
 		t.Fatal(err)

@@ -59,6 +59,12 @@ func nouns() []noun {
 		define("snapshot", "snapshots", snapshot),
 		define("finding", "findings", finding),
 		define("room", "rooms", room),
+		define("variable", "variables", func(said *api.Variable) *api.Variable {
+			return &api.Variable{Meta: meta(said.Meta), Namespace: api.DefaultNamespace, Keys: []string{"key"}}
+		}),
+		define("content", "contents", func(*state.VariableContent) *state.VariableContent {
+			return &state.VariableContent{Namespace: api.DefaultNamespace, KeyID: "root", Box: []byte("sealed")}
+		}),
 	}
 }
 
