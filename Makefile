@@ -137,7 +137,7 @@ soak: setup-test build ## start and stop 200 allocations at random and kill agen
 
 .PHONY: kill-matrix
 kill-matrix: setup-test build ## kill every process in every phase of a start and a stop, and fill the disk (root)
-	cd test/integration; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 20m -v -run '^(TestKillMatrix|TestFullDisk)$$' .
+	cd test/integration; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 60m -v -run '^(TestKillMatrix|TestFullDisk)' .
 	cd internal/localdriver; BERTH_KILL_MATRIX=all $(GO_TEST) -timeout 20m -run '^TestCrash_' .
 
 .PHONY: e2e

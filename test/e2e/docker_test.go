@@ -55,21 +55,6 @@ func withDocker(t *testing.T, image string, programs map[string]string) (*host.B
 	return b, engine
 }
 
-// fileSystemPrograms are what the local driver makes file systems with.
-func fileSystemPrograms(t *testing.T, programs map[string]string) map[string]string {
-	t.Helper()
-	for _, name := range []string{"mkfs.ext4", "blkid", "e2fsck", "resize2fs"} {
-		path := filepath.Join("/usr/sbin", name)
-		program, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		programs[path] = program
-	}
-	programs["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
-	return programs
-}
-
 // TestDockerPlugin runs drivers as containers in the shape that vendors publish,
 // and a container with a volume on them: Berth's own driver, whose mounts are
 // real, and Kubernetes' mock driver. The agent and the engine are killed while
@@ -78,7 +63,7 @@ func TestDockerPlugin(t *testing.T) {
 	t.Parallel()
 	t.Run("Local", func(t *testing.T) {
 		t.Parallel()
-		b, engine := withDocker(t, "berth:1", fileSystemPrograms(t, map[string]string{"/berth": host.Binary(t)}))
+		b, engine := withDocker(t, "berth:1", dockertest.FileSystemPrograms(t, map[string]string{"/berth": host.Binary(t)}))
 		b.Apply(strings.NewReplacer("IMAGE", "berth:1", "PLUGIN", "disk",
 			"COMMAND", "mkdir -p $BERTH_CSI_DIR/volumes && exec /berth plugin local --node-id $BERTH_NODE_ID --root $BERTH_CSI_DIR/volumes").Replace(dockerPlugin))
 		b.Apply(diskVolume)

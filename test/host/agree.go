@@ -67,12 +67,18 @@ func (b *Berth) Account(c *client.Client, roots ...string) (a Account, err error
 		return a, err
 	}
 	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], filepath.Join(b.DataDir, "csi")+"/") {
-			a.Mounts[f[4]]++
+		f := strings.Fields(line)
+		volumes := filepath.Join(b.DataDir, "csi")
+		if len(f) < 5 || !strings.HasPrefix(f[4], volumes+"/") {
+			continue
 		}
+		if filepath.Dir(f[4]) == volumes {
+			continue // where a plugin that is a job shares its mounts: no volume
+		}
+		a.Mounts[f[4]]++
 	}
 	for file := range loops(b.tb) {
-		if slices.ContainsFunc(roots, func(root string) bool { return strings.HasPrefix(file, root+"/") }) {
+		if slices.ContainsFunc(roots, func(root string) bool { return isBelow(file, root) }) {
 			a.Loops = append(a.Loops, file)
 		}
 	}
@@ -82,6 +88,18 @@ func (b *Berth) Account(c *client.Client, roots ...string) (a Account, err error
 		}
 	}
 	return a, nil
+}
+
+// isBelow reports whether a loop device's file is one of a local driver with this
+// root. Of a driver with a mount table of its own the kernel tells the path as that
+// one has it, or had it: then the name of the volume's directory, which no other
+// has, tells whose it is.
+func isBelow(file, root string) bool {
+	if strings.HasPrefix(file, root+"/") {
+		return true
+	}
+	volumes, err := os.ReadDir(filepath.Join(root, "volumes"))
+	return err == nil && slices.ContainsFunc(volumes, func(v os.DirEntry) bool { return strings.Contains(file, "/volumes/"+v.Name()+"/") })
 }
 
 // recorded reads a copy of the local database: the agent has the file itself.

@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,7 +44,14 @@ type Held struct {
 // StartGate listens beside the plugin's socket.
 func StartGate(tb testing.TB, plugin string) *Gate {
 	tb.Helper()
-	g := &Gate{Socket: plugin + ".gate", holds: map[hold]*Held{}, calls: map[string]int{}}
+	return StartGateTo(tb, plugin+".gate", func() string { return plugin })
+}
+
+// StartGateTo listens at a socket, and asks before each connection where the
+// plugin's is by then.
+func StartGateTo(tb testing.TB, socket string, plugin func() string) *Gate {
+	tb.Helper()
+	g := &Gate{Socket: socket, holds: map[hold]*Held{}, calls: map[string]int{}}
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "unix", g.Socket)
 	if err != nil {
 		tb.Fatal(err)
@@ -53,7 +61,7 @@ func StartGate(tb testing.TB, plugin string) *Gate {
 	transport := &http.Transport{
 		Protocols: &protocols,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", plugin)
+			return new(net.Dialer).DialContext(ctx, "unix", plugin())
 		},
 	}
 	target := &url.URL{Scheme: "http", Host: "plugin"}
@@ -88,8 +96,23 @@ func StartGate(tb testing.TB, plugin string) *Gate {
 func (g *Gate) Calls() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.calls["NodeStageVolume"] + g.calls["NodePublishVolume"] + g.calls["NodeUnpublishVolume"] + g.calls["NodeUnstageVolume"]
+	n := 0
+	for _, method := range mounting() {
+		n += g.calls[method]
+	}
+	return n
 }
+
+// mounting are the methods that change what is mounted.
+func mounting() []string {
+	return []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"}
+}
+
+// anyMounting stands for each of them.
+const anyMounting = "*"
+
+// HoldAny holds up the next call that changes what is mounted, whichever it is.
+func (g *Gate) HoldAny(after bool) *Held { return g.Hold(anyMounting, after) }
 
 // Hold holds up the next call of a method, such as NodeStageVolume, before the
 // plugin has it, or after it has answered.
@@ -115,6 +138,9 @@ func (g *Gate) Open() {
 func (g *Gate) pass(ctx context.Context, method string, after bool) error {
 	g.mu.Lock()
 	h := g.holds[hold{method, after}]
+	if h == nil && slices.Contains(mounting(), method) {
+		h = g.holds[hold{anyMounting, after}]
+	}
 	if !after {
 		g.calls[method]++
 	}

@@ -291,7 +291,7 @@ func (s *soak) started() (n int) {
 // leaks are what is left where nothing should be.
 func (s *soak) leaks() (mounts, loops, procs []string) {
 	s.tb.Helper()
-	a, err := s.berth.Account(s.client, s.plugin.Root)
+	a, err := s.berth.Account(s.client, s.root)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func (s *soak) leaks() (mounts, loops, procs []string) {
 	}
 	for line := range strings.Lines(string(table)) {
 		at := strings.Fields(line)[4]
-		if strings.HasPrefix(at, filepath.Dir(s.berth.DataDir)+"/") || strings.HasPrefix(at, filepath.Dir(s.plugin.Root)+"/") {
+		if strings.HasPrefix(at, filepath.Dir(s.berth.DataDir)+"/") || strings.HasPrefix(at, filepath.Dir(s.root)+"/") {
 			mounts = append(mounts, at)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,11 +12,6 @@ import (
 	"github.com/berth-dev/berth/api/client"
 	"github.com/berth-dev/berth/test/host"
 )
-
-func (m *machine) prepare() {
-	m.tb.Helper()
-	m.berth.Apply(strings.ReplaceAll(volumeFile, `"local"`, `"disk"`))
-}
 
 // finish stops the job and deletes its volume, and looks that nothing is left.
 func (m *machine) finish() {
@@ -84,7 +80,7 @@ func TestAgentRestartsWithoutServers(t *testing.T) {
 	m.prepare()
 	m.writer()
 	before := m.untilRunning("db")
-	ticks := m.file("ticks")
+	ticks := filepath.Join(m.target(), "ticks")
 	lines := func() int {
 		b, err := os.ReadFile(ticks)
 		if err != nil {
@@ -94,7 +90,7 @@ func TestAgentRestartsWithoutServers(t *testing.T) {
 	}
 	m.await("the first ticks", func() bool { return lines() > 0 })
 	m.settled("running", 1)
-	calls, supervisor := m.gate.Calls(), m.supervisor()
+	calls, supervisor := m.gate.Calls(), m.supervisor("writer")
 	m.berth.KillServer()
 	for range 2 {
 		m.berth.Kill()
@@ -107,7 +103,7 @@ func TestAgentRestartsWithoutServers(t *testing.T) {
 	if n := m.gate.Calls(); n != calls {
 		t.Errorf("the plugin was called %d times to mount or unmount, %d times before", n, calls)
 	}
-	if pid := m.supervisor(); pid != supervisor {
+	if pid := m.supervisor("writer"); pid != supervisor {
 		t.Errorf("the supervisor is %d, and was %d", pid, supervisor)
 	}
 	if after := m.untilRunning("db"); after.ID != before.ID || m.lines("starts") != 1 {
@@ -133,18 +129,18 @@ func TestFullDisk(t *testing.T) {
 			if killed && !kill[p.name] {
 				continue
 			}
-			m.cell(fmt.Sprintf("%s with a full disk, agent killed: %t", p.name, killed), p, func(m *machine) {
+			m.cell(fmt.Sprintf("%s with a full disk, agent killed: %t", p.name, killed), p, victim{func(m *machine) {
 				m.berth.Fill()
 				if killed {
 					m.berth.Kill()
 				}
-				m.gate.Open()
+			}, func(m *machine) {
 				if killed {
 					m.berth.Resume()
 				}
 				m.complained(p.stops)
 				m.berth.Empty()
-			})
+			}})
 		}
 	}
 	// From the start.

@@ -330,6 +330,22 @@ func Tar(tb testing.TB, programs map[string]string) []byte {
 	return buf.Bytes()
 }
 
+// FileSystemPrograms adds to programs those that the local driver makes file systems
+// with.
+func FileSystemPrograms(tb testing.TB, programs map[string]string) map[string]string {
+	tb.Helper()
+	for _, name := range []string{"mkfs.ext4", "blkid", "e2fsck", "resize2fs"} {
+		path := filepath.Join("/usr/sbin", name)
+		program, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		programs[path] = program
+	}
+	programs["/etc/mke2fs.conf"] = "/etc/mke2fs.conf"
+	return programs
+}
+
 // needs are the libraries of a program; static ones, and what is no program,
 // have none.
 func needs(tb testing.TB, program string) (libraries []string) {
