@@ -17,6 +17,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,11 +38,39 @@ type Group struct {
 // Open names a group by its path below the root of the hierarchy, /berth/db-1.
 // It creates nothing.
 func Open(name string) (*Group, error) {
-	m, err := manager.New(&cgroups.Cgroup{Path: path.Join("/", name), Resources: &cgroups.Resources{}})
+	name = path.Join("/", name)
+	below, err := hierarchies()
+	if err != nil {
+		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
+	}
+	dirs := make(map[string]string, len(below))
+	for controller, dir := range below {
+		dirs[controller] = path.Join(dir, name)
+	}
+	m, err := manager.NewWithPaths(&cgroups.Cgroup{Path: name, Resources: &cgroups.Resources{}}, dirs)
 	if err != nil {
 		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
 	}
 	return &Group{name: name, manager: m}, nil
+}
+
+// known are the roots of the hierarchies, once they were found: to look for them
+// is fifty system calls, and a task's group is opened a dozen times.
+var known atomic.Pointer[map[string]string]
+
+// hierarchies is where the root of each hierarchy is, by controller; the one of
+// cgroup v2 has no name.
+func hierarchies() (map[string]string, error) {
+	if found := known.Load(); found != nil {
+		return *found, nil
+	}
+	m, err := manager.New(&cgroups.Cgroup{Path: "/", Resources: &cgroups.Resources{}})
+	if err != nil {
+		return nil, err
+	}
+	found := m.GetPaths()
+	known.Store(&found)
+	return found, nil
 }
 
 // Create makes the group, and those above it, and makes sure that this process
