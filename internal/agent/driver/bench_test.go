@@ -9,7 +9,7 @@ import (
 
 // BenchmarkStartAndStop measures one task after the other, from the call of
 // Start until the command runs, and from the call of Stop until nothing of the
-// task is left. Run it with TMPDIR on a tmpfs, as run directories should be.
+// task is left. Each is waited for meanwhile, as an agent does. Run it with TMPDIR on a tmpfs, as run directories should be.
 func BenchmarkStartAndStop(b *testing.B) {
 	for _, name := range []string{driver.NameExec, driver.NameRawExec} {
 		b.Run(name, func(b *testing.B) {
@@ -21,10 +21,19 @@ func BenchmarkStartAndStop(b *testing.B) {
 				before := time.Now()
 				start(b, d, spec)
 				started := time.Now()
+				ended := make(chan error, 1)
+				go func() {
+					_, err := d.Wait(ctx(b), spec.ID)
+					ended <- err
+				}()
+				stop := time.Now()
 				if err := d.Stop(ctx(b), spec.ID, "SIGTERM", time.Minute); err != nil {
 					b.Fatal(err)
 				}
-				starting, stopping = starting+started.Sub(before), stopping+time.Since(started)
+				starting, stopping = starting+started.Sub(before), stopping+time.Since(stop)
+				if err := <-ended; err != nil {
+					b.Fatal(err)
+				}
 				if err := d.Destroy(ctx(b), spec.ID); err != nil {
 					b.Fatal(err)
 				}

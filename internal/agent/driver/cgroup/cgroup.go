@@ -56,6 +56,8 @@ func Open(name string) (*Group, error) {
 
 // known are the roots of the hierarchies, once they were found: to look for them
 // is fifty system calls, and a task's group is opened a dozen times.
+//
+//nolint:gochecknoglobals // it is the machine's, and the same for all of the process
 var known atomic.Pointer[map[string]string]
 
 // hierarchies is where the root of each hierarchy is, by controller; the one of

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
-	"syscall"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -26,7 +24,10 @@ func (t *Tasks) Start(ctx context.Context, spec Spec) error {
 	for {
 		lock, err := dir.lock(true)
 		if err == nil {
-			return t.launch(ctx, dir, lock, spec)
+			if err = t.launch(ctx, dir, lock, spec); errors.Is(err, errSpareGone) {
+				continue // with a supervisor of its own, once
+			}
+			return err
 		}
 		if !errors.Is(err, errHeld) {
 			return fmt.Errorf("start task %s: %w", spec.ID, err)
@@ -61,25 +62,34 @@ func (t *Tasks) launch(ctx context.Context, dir runDir, lock *os.File, spec Spec
 	if err := t.prepare(dir, spec); err != nil {
 		return fmt.Errorf("start task %s: %w", spec.ID, err)
 	}
-	if err := t.spawn(dir, lock); err != nil {
+	ahead, err := t.spawn(dir, lock)
+	if err != nil {
 		return fmt.Errorf("start supervisor of task %s: %w", spec.ID, err)
 	}
 	// From here on, the lock is the supervisor's.
 	_ = lock.Close()
-	if err := t.awaitStart(ctx, dir); err != nil {
+	if err := t.awaitStart(ctx, dir, ahead); err != nil {
 		return fmt.Errorf("start task %s: %w", spec.ID, err)
 	}
 	return nil
 }
 
-// awaitStart returns when the supervisor has started the task, or given up.
-func (t *Tasks) awaitStart(ctx context.Context, dir runDir) error {
+// errSpareGone: the spare was dying when it was sent its task.
+var errSpareGone = errors.New("the supervisor that stood by is gone")
+
+// awaitStart returns when the supervisor has started the task, or given up. One
+// that was started ahead may have been killed before it ever heard of the task.
+func (t *Tasks) awaitStart(ctx context.Context, dir runDir, ahead bool) error {
 	answer := newClient(dir).wait(ctx, started)
 	if answer != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
 	settled, err := dir.outcome()
-	if !settled {
+	switch {
+	case settled:
+	case ahead:
+		err = errSpareGone
+	default:
 		err = errors.New("its supervisor ended before it was started" + dir.lastWords())
 	}
 	if err != nil {
@@ -146,38 +156,32 @@ const (
 	listenerDescriptor
 )
 
-// spawn starts the supervisor. It gets the lock, and a socket that listens
-// already, so that it can be asked from this moment on.
-func (t *Tasks) spawn(dir runDir, lock *os.File) error {
+// spawn starts the supervisor, or sends the spare, one that was started ahead.
+// It gets the lock, and a socket that listens already, so that it can be asked from this moment on.
+func (t *Tasks) spawn(dir runDir, lock *os.File) (ahead bool, err error) {
 	listener, err := listen(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = listener.Close() }()
 	words, err := os.OpenFile(dir.path(logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = words.Close() }()
-	cmd := exec.Cmd{
-		Path:       t.program(),
-		Args:       []string{t.cfg.Executable, "executor", string(dir)},
-		Env:        []string{}, // nothing of the agent's
-		Dir:        "/",
-		Stdout:     words,
-		Stderr:     words,
-		ExtraFiles: []*os.File{lock, listener},
-		// Of its own session, no terminal's signal reaches it.
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
 	// The map is locked so that Destroy finds what was started.
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if pid, heard := t.send(dir, lock, listener, words); heard {
+		t.children[dir] = pid
+		return true, nil
+	}
+	cmd := t.command(string(dir), words, lock, listener)
 	if err := cmd.Start(); err != nil {
-		return err
+		return false, err
 	}
 	t.children[dir] = cmd.Process.Pid
-	return cmd.Process.Release()
+	return false, cmd.Process.Release()
 }
 
 func listen(dir runDir) (*os.File, error) {

@@ -24,6 +24,9 @@ import (
 func init() {
 	if len(os.Args) == 3 && os.Args[1] == "executor" {
 		// os.Exit would let a race detector linger for a second.
+		if isSpare(os.Args[2]) {
+			syscall.Exit(standBy(os.Args[2]))
+		}
 		syscall.Exit(Main(os.Args[2]))
 	}
 	if len(os.Args) == 2 && os.Args[1] == enterArg {
@@ -33,7 +36,7 @@ func init() {
 
 // Main is the whole life of a supervisor, and what the hidden sub-command
 // `berth executor DIR` calls. It returns the exit status when the task has
-// ended. Only Tasks.Start can start it: it inherits the task's lock and socket.
+// ended. Only Tasks can start it: it inherits the task's lock and socket, or was sent them.
 func Main(dir string) int {
 	// The kernel ties a parent's death to the thread that forked, so the thread
 	// that starts the task must live as long as the supervisor.

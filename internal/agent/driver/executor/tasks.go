@@ -42,6 +42,8 @@ type Tasks struct {
 	// children are the supervisors that this process started and has yet to
 	// reap, by run directory. A restarted agent's are init's to reap.
 	children map[runDir]int
+	// spare waits for the next task; nil if there is none.
+	spare *spare
 }
 
 // maxSocketPath is what sun_path holds, with its terminating zero.
@@ -107,6 +109,8 @@ func (t *Tasks) Status(ctx context.Context, id string) (Status, error) {
 
 // Wait returns when the task has ended, or ctx. The error is an
 // api.CodeNotFound if there is no such task.
+//
+// While a task is waited for, a supervisor stands by for the next one.
 func (t *Tasks) Wait(ctx context.Context, id string) (Status, error) {
 	dir := t.dir(id)
 	for {
@@ -121,6 +125,7 @@ func (t *Tasks) Wait(ctx context.Context, id string) (Status, error) {
 		case StateUnknown:
 			return status, api.Errorf(api.CodeNotFound, "task %s was not started here", id)
 		case StateRunning:
+			t.ready()
 		}
 		if err := newClient(dir).wait(ctx, ended); err == nil {
 			continue
@@ -308,6 +313,7 @@ func (t *Tasks) CheckCgroups() error {
 // Sweep removes the cgroups that all tasks have in common, unless somebody's
 // tasks are in them. It is for agents that leave their machine for good.
 func (t *Tasks) Sweep() error {
+	t.dismiss()
 	for _, name := range []string{supervisorsGroup, ""} {
 		group, err := cgroup.Open(t.cgroupPath(name))
 		if err != nil {
@@ -348,15 +354,8 @@ func (t *Tasks) reapDead(dir runDir) {
 	pid, mine := t.children[dir]
 	delete(t.children, dir)
 	t.mu.Unlock()
-	if !mine {
-		return
-	}
-	// Until it is reaped, the number is its own.
-	_ = syscall.Kill(pid, syscall.SIGKILL)
-	for {
-		if _, err := syscall.Wait4(pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
-			return
-		}
+	if mine {
+		collect(pid)
 	}
 }
 
