@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -397,35 +398,117 @@ func TestPluginJob_Update(t *testing.T) {
 	endUnharmed(t, b, writer, "mock")
 }
 
-// TestPluginJob_ServesFileSystems kills a driver whose mounts end with its
-// process. When it is back, its volume is mounted again, and the task that used
-// it is started again on the new mount.
+// fuseFlags have the mock serve file systems itself, each by a process of its own.
+const fuseFlags = " -real-mounts -fuse-mounts -fuse-apart -disable-attach -disable-stage"
+
+// TestPluginJob_ServesFileSystems ends what a driver serves itself, wherever the
+// driver runs. The process of one mount is killed: the driver is well, and knows
+// nothing of it; that volume is mounted again, the task that used it is started
+// again on the new mount, and nobody else notices. Then the driver is killed, with
+// all of its mounts: the same happens to all.
 func TestPluginJob_ServesFileSystems(t *testing.T) {
 	t.Parallel()
-	m := host.NewMock(t)
-	b := host.Start(t, host.Options{})
-	plugin := asJob{"raw_exec", "mock", "monolith"}.mock(t, m)
-	b.Apply(strings.ReplaceAll(plugin, " -real-mounts", " -real-mounts -fuse-mounts -disable-attach -disable-stage"))
-	// The mock knows volume 1 anew in each of its lives.
-	b.Apply(strings.ReplaceAll(volumeFile, `capacity_min = "1GiB"`, `external_id = "1"`))
-	b.Apply(strings.NewReplacer("echo started >> /data/file", "ls /data", `user = "root"`, "user = \"root\"\n restart {\n delay = \"100ms\"\n }").Replace(jobFile))
-	writer, driver := runningTask(t, b, "db", "writer"), runningTask(t, b, "mock", "driver")
-	if err := syscall.Kill(driver.PID, syscall.SIGKILL); err != nil {
+	job := func(driver string) func(t *testing.T) (*host.Berth, string, string) {
+		return func(t *testing.T) (*host.Berth, string, string) {
+			t.Helper()
+			b := host.Start(t, host.Options{})
+			plugin := asJob{driver, "driver", "monolith"}.mock(t, host.NewMock(t))
+			return b, strings.ReplaceAll(plugin, " -real-mounts", fuseFlags), jobFile
+		}
+	}
+	for name, start := range map[string]func(t *testing.T) (b *host.Berth, plugin, consumer string){
+		"RawExec": job("raw_exec"),
+		"Exec":    job("exec"),
+		"Docker": func(t *testing.T) (*host.Berth, string, string) {
+			t.Helper()
+			b, _ := withDocker(t, "mock:1", map[string]string{"/mock": host.NewMock(t).Binary()})
+			plugin := strings.NewReplacer("IMAGE", "mock:1", "PLUGIN", "mock", "COMMAND",
+				"mkdir -p $BERTH_CSI_DIR/state && exec /mock -endpoint $CSI_ENDPOINT -state-dir $BERTH_CSI_DIR/state"+fuseFlags,
+				`group "main" {`, "group \"main\" {\n restart {\n attempts = 50\n interval = \"1h\"\n delay = \"100ms\"\n}\n").Replace(dockerPlugin)
+			return b, plugin, dockerConsumer()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, plugin, consumer := start(t)
+			b.Apply(plugin)
+			consumer = strings.NewReplacer("echo started >> /data/file;", "ls /data &&", `user = "root"`, "user = \"root\"\n restart {\n delay = \"100ms\"\n }").Replace(consumer)
+			for i, id := range []string{"pg", "other"} {
+				// The mock knows these volumes anew in each of its lives.
+				b.Apply(strings.NewReplacer(`capacity_min = "1GiB"`, fmt.Sprintf("external_id = \"%d\"", i+1), `"pg"`, fmt.Sprintf("%q", id)).Replace(volumeFile))
+				b.Apply(strings.NewReplacer(`"db"`, `"db-`+id+`"`, `"pg"`, fmt.Sprintf("%q", id)).Replace(consumer))
+			}
+			writer, other, driver := runningTask(t, b, "db-pg", "writer"), runningTask(t, b, "db-other", "writer"), runningTask(t, b, "driver", "driver")
+			killServer(t, b, "pg")
+			startedAgain(t, b, "pg", writer)
+			if is := runningTask(t, b, "db-other", "writer"); is.PID != other.PID || is.Restarts != 0 {
+				t.Errorf("the task with another volume was %+v, and is %+v", other, is)
+			}
+			if is := runningTask(t, b, "driver", "driver"); is.PID != driver.PID || is.Restarts != 0 {
+				t.Errorf("the driver's task was %+v, and is %+v", driver, is)
+			}
+			writer = runningTask(t, b, "db-pg", "writer")
+			if err := syscall.Kill(driver.PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			startedAgain(t, b, "pg", writer)
+			startedAgain(t, b, "other", other)
+			for _, id := range []string{"pg", "other"} {
+				b.Run("job", "stop", "db-"+id)
+				b.Run("volume", "delete", id)
+			}
+			b.Run("job", "stop", "driver")
+		})
+	}
+}
+
+// killServer kills the process that serves the mount of a volume.
+func killServer(t *testing.T, b *host.Berth, volume string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
 		t.Fatal(err)
 	}
-	b.Eventually("the consumer runs on a new mount", 2*limit, func() error {
-		is := runningTask(t, b, "db", "writer")
-		if is.PID == writer.PID || is.Restarts != 1 || !strings.Contains(is.Last.Reason, "its volume pg ended with the process of plugin mock") {
+	target := filepath.Base(targetOf(t, b, volume)) // where it is mounted is the driver's to name
+	for _, f := range files {
+		line, err := os.ReadFile(f)
+		if err != nil || !strings.Contains(string(line), "\x00-serve-fuse\x00") || !strings.HasSuffix(string(line), "/"+target+"\x00") {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatalf("no process serves %s", target)
+}
+
+// targetOf is where a volume is mounted.
+func targetOf(t *testing.T, b *host.Berth, volume string) string {
+	t.Helper()
+	var info api.VolumeInfo
+	b.JSON(&info, "volume", "status", volume)
+	if len(info.Attachments) != 1 || info.Attachments[0].Status.TargetPath == "" {
+		t.Fatalf("attachments of volume %s: %+v", volume, info.Attachments)
+	}
+	return info.Attachments[0].Status.TargetPath
+}
+
+// startedAgain waits until the task that uses a volume runs on a new mount of it.
+func startedAgain(t *testing.T, b *host.Berth, volume string, was api.TaskStatus) {
+	t.Helper()
+	b.Eventually("the task of volume "+volume+" runs on a new mount", 2*limit, func() error {
+		is := runningTask(t, b, "db-"+volume, "writer")
+		if is.PID == was.PID || is.Restarts != was.Restarts+1 || !strings.Contains(is.Last.Reason, "its volume "+volume+" ended with the process of plugin mock") {
 			return fmt.Errorf("task: %+v", is)
+		}
+		if _, err := os.ReadDir(targetOf(t, b, volume)); err != nil {
+			return err
 		}
 		return nil
 	})
-	var info api.VolumeInfo
-	b.JSON(&info, "volume", "status", "pg")
-	if _, err := os.ReadDir(info.Attachments[0].Status.TargetPath); err != nil {
-		t.Errorf("the volume: %v", err)
-	}
-	b.Run("job", "stop", "db")
-	b.Run("volume", "delete", "pg")
-	b.Run("job", "stop", "mock")
 }

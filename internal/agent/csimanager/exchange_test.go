@@ -154,6 +154,9 @@ func TestMountsThatAreGoneAreMadeAgain(t *testing.T) {
 					paths = append(paths, w.mountsBelow("stage")...)
 					want = "NodeUnpublishVolume OK\nNodeUnstageVolume OK\nNodeStageVolume OK\nNodePublishVolume OK\n"
 				}
+				if served, err := w.mounter.Served(a); err != nil || served {
+					t.Errorf("a mount of the kernel's is served by a process: %t, %v", served, err)
+				}
 				before := w.calls()
 				for _, path := range paths {
 					if err := w.table.(*mounttest.Table).SetGone(path); err != nil {

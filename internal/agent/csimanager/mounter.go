@@ -228,6 +228,20 @@ func (m *Mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	return m.gone(s.Users[i].TargetPath)
 }
 
+// Served reports whether what is mounted for an attachment is served by a process,
+// and can end with that at any time.
+func (m *Mounter) Served(a *api.AttachmentAssignment) (bool, error) {
+	target, err := m.Mounted(a)
+	if err != nil || target == "" {
+		return false, err
+	}
+	at, mounted, err := m.table.At(target)
+	if err != nil {
+		return false, &StepError{Step: "look at the mount table", Message: err.Error()}
+	}
+	return mounted && at.Served(), nil
+}
+
 // Mounted says where an attachment's volume is mounted, by what is recorded of
 // this boot and by the mount table, or "". It changes nothing.
 func (m *Mounter) Mounted(a *api.AttachmentAssignment) (target string, err error) {

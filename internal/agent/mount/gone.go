@@ -2,7 +2,6 @@ package mount
 
 import (
 	"errors"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +11,7 @@ import (
 // is unmounted. One that does not answer is not gone: it may be busy.
 func (k Kernel) Gone(path string) (bool, error) {
 	m, mounted, err := k.At(path)
-	if err != nil || !mounted || !strings.HasPrefix(m.FSType, "fuse") {
+	if err != nil || !mounted || !m.Served() {
 		return false, err
 	}
 	return errors.Is(present(m), unix.ENOTCONN), nil

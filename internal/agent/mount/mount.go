@@ -58,6 +58,10 @@ type Mount struct {
 	FSOptions []string
 }
 
+// Served reports whether a process serves the file system (FUSE): it can end while
+// it is in use, with that process, and nothing tells.
+func (m *Mount) Served() bool { return strings.HasPrefix(m.FSType, "fuse") }
+
 // List is the rows of a table at one moment, in any order.
 type List []Mount
 

@@ -4,7 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -39,18 +43,12 @@ type fuseOut struct {
 // serveFuse mounts an empty directory at target that this process serves: when
 // it ends, every access to it fails. One that is there already stays.
 func serveFuse(target string, log *slog.Logger) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(target, &fs); err == nil && fs.Type == fuseMagic {
+	if served(target) {
 		return nil
 	}
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := mountFuse(target)
 	if err != nil {
-		return fmt.Errorf("open /dev/fuse: %w", err)
-	}
-	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
-	if err := unix.Mount("mockdriver", target, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		_ = unix.Close(fd)
-		return fmt.Errorf("mount fuse at %s: %w", target, err)
+		return err
 	}
 	go func() {
 		defer func() { _ = unix.Close(fd) }() // it is unmounted
@@ -59,6 +57,74 @@ func serveFuse(target string, log *slog.Logger) error {
 		}
 	}()
 	return nil
+}
+
+// served reports whether a process serves a file system at target.
+func served(target string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(target, &fs) == nil && fs.Type == fuseMagic
+}
+
+// mountFuse mounts an empty directory at target. Who has fd is to answer for it.
+func mountFuse(target string) (fd int, err error) {
+	fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	options := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)
+	if err := unix.Mount("mockdriver", target, "fuse", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		_ = unix.Close(fd)
+		return -1, fmt.Errorf("mount fuse at %s: %w", target, err)
+	}
+	return fd, nil
+}
+
+// mountedWord is what a process that serves one mount says when it is there.
+const mountedWord = "mounted\n"
+
+// serveFuseApart has a process of its own mount and serve target. It ends when
+// that is unmounted, or with this one.
+func serveFuseApart(target string, log *slog.Logger) error {
+	if served(target) {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.Command(self, "-serve-fuse", target)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", target, err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("serve %s: %w", target, err)
+	}
+	word := make([]byte, len(mountedWord))
+	_, said := io.ReadFull(out, word)
+	go func() {
+		if err := cmd.Wait(); err != nil {
+			log.Error("serve fuse", "target", target, "err", err)
+		}
+	}()
+	if said != nil || string(word) != mountedWord {
+		return fmt.Errorf("serve %s: its process said %q (%v)", target, word, said)
+	}
+	return nil
+}
+
+// beFuse is that process.
+func beFuse(target string) error {
+	fd, err := mountFuse(target)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(os.Stdout, mountedWord); err != nil {
+		return fmt.Errorf("say that it is mounted: %w", err)
+	}
+	return answerFuse(fd)
 }
 
 // answerFuse answers the kernel until the file system is unmounted.

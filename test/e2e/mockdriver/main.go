@@ -46,6 +46,13 @@ func main() {
 	}
 
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if opts.serveFuse != "" {
+		if err := beFuse(opts.serveFuse); err != nil {
+			log.Error("stopped", "err", err)
+			os.Exit(exitFailed)
+		}
+		return
+	}
 	if err := run(ctx, opts, log); err != nil {
 		log.Error("stopped", "err", err)
 		os.Exit(exitFailed)

@@ -20,9 +20,10 @@ import (
 type mounts struct {
 	// dir holds one directory for each volume; empty if there are no mounts.
 	dir string
-	// fuse: what is mounted is an empty directory that this process serves.
-	fuse bool
-	log  *slog.Logger
+	// fuse: what is mounted is an empty directory that this process serves, or,
+	// apart, one of its own.
+	fuse, apart bool
+	log         *slog.Logger
 }
 
 // before comes ahead of the mock's own work. A target that cannot be unmounted,
@@ -46,7 +47,10 @@ func (m mounts) after(request any) error {
 		if r.GetVolumeCapability().GetMount() == nil {
 			return nil
 		}
-		if m.fuse {
+		switch {
+		case m.apart:
+			return serveFuseApart(r.GetTargetPath(), m.log)
+		case m.fuse:
 			return serveFuse(r.GetTargetPath(), m.log)
 		}
 		return bind(m.data(r.GetVolumeId()), r.GetTargetPath(), r.GetReadonly())

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
@@ -259,4 +262,54 @@ func read(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestFuseApart kills the process of one mount: the mount is dead, the driver and
+// its other mount are well, and the volume can be published again.
+func TestFuseApart(t *testing.T) {
+	t.Parallel()
+	m := startMounted(t, "-fuse-mounts", "-fuse-apart")
+	first, second := m.target(t, "first"), m.target(t, "second")
+	must(m.NodePublishVolume(t.Context(), publishTo(first)))(t)
+	must(m.NodePublishVolume(t.Context(), publishTo(second)))(t)
+	must(m.NodePublishVolume(t.Context(), publishTo(first)))(t)
+
+	servers := 0
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range lines {
+		if line, err := os.ReadFile(path); err != nil || !strings.HasSuffix(string(line), "-serve-fuse\x00"+first+"\x00") {
+			continue
+		}
+		pid := must(strconv.Atoi(filepath.Base(filepath.Dir(path))))(t)
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		servers++
+	}
+	equal(t, "processes that serve the first", servers, 1)
+	ended := time.Now().Add(patience)
+	for {
+		_, err := os.ReadDir(first)
+		if errors.Is(err, unix.ENOTCONN) {
+			break
+		}
+		if time.Now().After(ended) {
+			t.Fatalf("the first answers %v", err)
+		}
+	}
+	if _, err := os.ReadDir(second); err != nil {
+		t.Error(err)
+	}
+	must(m.NodeUnpublishVolume(t.Context(), unpublishFrom(first)))(t)
+	must(m.NodePublishVolume(t.Context(), publishTo(first)))(t)
+	if _, err := os.ReadDir(first); err != nil {
+		t.Error(err)
+	}
+	must(m.NodeUnpublishVolume(t.Context(), unpublishFrom(first)))(t)
+	must(m.NodeUnpublishVolume(t.Context(), unpublishFrom(second)))(t)
+	gone(t, first)
+	gone(t, second)
 }

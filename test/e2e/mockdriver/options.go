@@ -25,10 +25,13 @@ type options struct {
 	// realMounts has published volumes bind-mounted from below stateDir; an
 	// empty stateDir asks for a temporary one.
 	realMounts bool
-	// fuseMounts has this process serve what is mounted.
-	fuseMounts bool
-	stateDir   string
-	faults     faults
+	// fuseMounts has this process serve what is mounted, fuseApart one for each
+	// mount.
+	fuseMounts, fuseApart bool
+	// serveFuse is the mount that this process serves, and nothing else.
+	serveFuse string
+	stateDir  string
+	faults    faults
 	// secrets are what each call that takes secrets must come with.
 	secrets secrets
 	// dieIn is the method in whose first call the process exits; empty for none.
@@ -55,6 +58,8 @@ func parseOptions(args []string, endpoint string) (options, error) {
 	flags.StringVar(&opts.calls, "calls", os.DevNull, "append each call to `file`, one JSON object a line")
 	flags.BoolVar(&opts.realMounts, "real-mounts", false, "bind-mount a directory at published target paths")
 	flags.BoolVar(&opts.fuseMounts, "fuse-mounts", false, "under -real-mounts, mount an empty FUSE file system that ends with this process")
+	flags.BoolVar(&opts.fuseApart, "fuse-apart", false, "under -fuse-mounts, serve each mount by a process of its own, which ends with this one")
+	flags.StringVar(&opts.serveFuse, "serve-fuse", "", "mount an empty FUSE file system at `target`, say so, and serve it and nothing else")
 	flags.StringVar(&opts.stateDir, "state-dir", "",
 		"`directory` for the volumes' data under -real-mounts; default is a temporary one")
 	flags.Var(&opts.faults, "fault",
@@ -82,6 +87,9 @@ func (o *options) finish(endpoint string, rest []string) error {
 		problems = append(problems, fmt.Errorf(format, args...))
 	}
 
+	if o.serveFuse != "" {
+		return nil
+	}
 	socket, isUnix := strings.CutPrefix(endpoint, "unix://")
 	if !isUnix || !filepath.IsAbs(socket) {
 		addf("-endpoint %q: give unix:// and an absolute path", endpoint)
@@ -95,6 +103,9 @@ func (o *options) finish(endpoint string, rest []string) error {
 	}
 	if o.fuseMounts && !o.realMounts {
 		addf("-fuse-mounts: serves -real-mounts only")
+	}
+	if o.fuseApart && !o.fuseMounts {
+		addf("-fuse-apart: serves -fuse-mounts only")
 	}
 	for _, f := range o.faults {
 		if !isMethod(f.method) {

@@ -60,7 +60,7 @@ func newServer(opts options, record io.Writer, die func(), log *slog.Logger) *se
 		calls:  newCalls(record),
 	}
 	if opts.realMounts {
-		s.mounts = mounts{dir: opts.stateDir, fuse: opts.fuseMounts, log: log}
+		s.mounts = mounts{dir: opts.stateDir, fuse: opts.fuseMounts, apart: opts.fuseApart, log: log}
 	}
 	s.grpc = grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
 	mock := service.New(opts.driver)

@@ -24,6 +24,8 @@ type Mounter interface {
 	// Gone reports whether what was mounted can be used no more, and Mount would
 	// make it again.
 	Gone(a *api.AttachmentAssignment) (bool, error)
+	// Served reports whether what is mounted is there, and may be Gone at any time.
+	Served(a *api.AttachmentAssignment) (bool, error)
 	// Ill is why a plugin does not serve this node any more, or nil.
 	Ill(id api.PluginID) *api.Problem
 	// Mounted says where the volume is mounted, or "". It changes nothing.
@@ -148,6 +150,45 @@ func (v *Volumes) bury(ctx context.Context, s *allocrunner.Step, a *api.AllocAss
 		}
 	}
 	return nil
+}
+
+// servedPeriod is how often a mount is looked at that a process serves: when that
+// ends, nothing tells, and its plugin may know nothing of it.
+const servedPeriod = 5 * time.Second
+
+// Watch implements allocrunner.Watcher. What was gone before it began is no news:
+// Up has seen it, and is called again with backoff.
+func (v *Volumes) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.News, error) {
+	a := s.Assignment()
+	var served []*api.AttachmentAssignment
+	for i := range a.Attachments {
+		at := &a.Attachments[i]
+		is, err := v.mounter.Served(at)
+		if err != nil {
+			return allocrunner.Again, err
+		}
+		if is {
+			served = append(served, at)
+		}
+	}
+	if len(served) == 0 {
+		<-ctx.Done()
+		return allocrunner.Again, ctx.Err()
+	}
+	tick := time.NewTicker(servedPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return allocrunner.Again, ctx.Err()
+		}
+		for _, at := range served {
+			if gone, err := v.mounter.Gone(at); gone || err != nil {
+				return allocrunner.Again, err
+			}
+		}
+	}
 }
 
 // Down implements allocrunner.Hook.

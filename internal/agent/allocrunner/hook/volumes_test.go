@@ -25,9 +25,10 @@ import (
 type mounter struct {
 	script func(ctx context.Context, call string) error
 	gone   map[string]bool
+	served map[string]bool
 	ill    *api.Problem
 
-	mu    sync.Mutex // guards calls
+	mu    sync.Mutex // guards calls, and gone in a test that watches
 	calls []string
 }
 
@@ -62,7 +63,15 @@ func (m *mounter) Mounted(a *api.AttachmentAssignment) (string, error) {
 func (m *mounter) Ill(api.PluginID) *api.Problem { return m.ill }
 
 func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.gone[a.Attachment.Name], nil
+}
+
+func (m *mounter) Served(a *api.AttachmentAssignment) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.served[a.Attachment.Name] && !m.gone[a.Attachment.Name], nil
 }
 
 func (m *mounter) sorted() string {
@@ -351,6 +360,45 @@ func TestTasksOfAVolumeThatIsGoneAreStartedAgain(t *testing.T) {
 			if other := s.Tasks()["other"]; other.State != api.TaskRunning || other.Restarts != 0 {
 				t.Errorf("a task that has no volume: %+v", other)
 			}
+		})
+	}
+}
+
+// A mount that ended while its plugin was well was seen at the next health check,
+// up to half a minute later.
+func TestMountThatEndsAloneIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		served, goneBefore bool
+		want               time.Duration // 0: not seen within the hour
+	}{
+		"Served":         {served: true, want: 5 * time.Second},
+		"OfTheKernel":    {},
+		"UpCouldNotHelp": {served: true, goneBefore: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				h, m, _, s := volumes(map[string]api.AttachmentState{"a": api.ControllerPublished, "b": api.ControllerPublished}, works)
+				m.served, m.gone = map[string]bool{"a": tc.served}, map[string]bool{"a": tc.goneBefore}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				time.AfterFunc(2*time.Second, func() {
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					m.gone["a"] = true
+				})
+				news, err := h.Watch(ctx, s)
+				took := time.Since(began)
+				if tc.want == 0 {
+					if ctx.Err() == nil {
+						t.Errorf("after %s: %v, %v; want nothing", took, news, err)
+					}
+				} else if news != allocrunner.Again || err != nil || took != tc.want {
+					t.Errorf("after %s: %v, %v; want news after %s", took, news, err, tc.want)
+				}
+			})
 		})
 	}
 }
