@@ -75,6 +75,7 @@ func New(cfg Config, store *state.Store, log *slog.Logger) (*Consensus, error) {
 		started: make(chan struct{}),
 	}
 	c.proposer = newProposer(proposerConfig{log: log, codec: codec, store: store, raft: c, clock: machine(), sent: sent, measures: newMeasures(cfg.Metrics)})
+	c.proposer.room.free = cfg.Stores.Free
 	return c, nil
 }
 
@@ -88,7 +89,10 @@ func (c *Consensus) Run(ctx context.Context) (err error) {
 	}
 	c.raft = r
 	close(c.started)
+	c.lookForRoom() // before anything is planned
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.watchRoom(ctx) })
+	g.Go(func() error { return c.watchLog(ctx) })
 	g.Go(func() error { return c.form(ctx) })
 	g.Go(func() error { return c.follow(ctx) })
 	g.Go(func() error { return c.compact(ctx) })
@@ -101,6 +105,17 @@ func (c *Consensus) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	return err
+}
+
+// watchLog ends this server's share when a write to its log has failed. What
+// the log holds then, only one that is opened anew knows.
+func (c *Consensus) watchLog(ctx context.Context) error {
+	select {
+	case err := <-c.cfg.Stores.Failed:
+		return fmt.Errorf("write the log: %w; what it holds is known when this server has been started again", err)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 func (c *Consensus) raftConfig() *raft.Config {

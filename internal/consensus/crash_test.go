@@ -28,22 +28,27 @@ import (
 type alone struct {
 	*consensus.Consensus
 	leads chan struct{}
+	ended chan error // has what Run answered
 	stop  func() error
 }
 
 // startAlone starts the server and waits until it leads.
 func startAlone(dir string) (*alone, error) {
-	log := slog.New(slog.DiscardHandler)
-	stores, err := consensus.OpenStores(dir, log)
+	stores, err := consensus.OpenStores(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
+	return startOn(stores)
+}
+
+// startOn is startAlone with stores that are open.
+func startOn(stores consensus.Stores) (*alone, error) {
 	store, err := state.New()
 	if err != nil {
 		return nil, err
 	}
 	_, transport := raft.NewInmemTransport("one")
-	a := &alone{leads: make(chan struct{})}
+	a := &alone{leads: make(chan struct{}), ended: make(chan error, 1)}
 	var once sync.Once
 	a.Consensus, err = consensus.New(consensus.Config{
 		ServerID: "one", Expect: 1, Discover: consensus.Alone{}, Transport: transport, Stores: stores,
@@ -58,21 +63,20 @@ func startAlone(dir string) (*alone, error) {
 			<-ctx.Done()
 			return nil
 		},
-	}, store, log)
+	}, store, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	go func() { a.ended <- a.Run(ctx) }()
 	a.stop = func() error {
 		cancel()
-		return <-ended
+		return <-a.ended
 	}
 	select {
 	case <-a.leads:
 		return a, nil
-	case err := <-ended:
+	case err := <-a.ended:
 		cancel()
 		return nil, fmt.Errorf("it ended: %w", err)
 	}

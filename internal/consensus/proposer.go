@@ -36,6 +36,7 @@ type Done func(index uint64, err error)
 type proposer struct {
 	proposerConfig
 	slots chan struct{} // one for each plan that waits for its commit
+	room  room          // for the log
 
 	mu      sync.Mutex // guards all below, and whatever overlay holds
 	overlay *overlay   // nil while this server does not lead
@@ -210,6 +211,11 @@ func (p *proposer) try(o *overlay, f func(state.View, time.Time) (planned, error
 	it, err := f(o.fork.View, now)
 	if err != nil {
 		return planned{}, err
+	}
+	if len(it.plan) > 0 {
+		if err := p.room.errNoRoom(); err != nil {
+			return planned{}, err
+		}
 	}
 	if err := p.codec.Allowed(it.plan, o.fork.View); err != nil {
 		return planned{}, err

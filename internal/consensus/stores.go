@@ -9,7 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/metadb"
@@ -20,7 +23,12 @@ type Stores struct {
 	Log       raft.LogStore
 	Stable    raft.StableStore
 	Snapshots raft.SnapshotStore
-	closer    io.Closer
+	// Free is how many bytes are free for them; nil means without a limit.
+	Free func() (uint64, error)
+	// Failed has the error of a write to the log, once there was one: what the
+	// file then holds is known only when it is read again. nil never has one.
+	Failed <-chan error
+	closer io.Closer
 }
 
 // cachedEntries is how many recent entries are kept decoded for replication.
@@ -49,11 +57,98 @@ func OpenStores(dir string, log *slog.Logger) (Stores, error) {
 	if err != nil {
 		return Stores{}, errors.Join(fmt.Errorf("open log cache: %w", err), files.Close())
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, logger)
+	snapshots, err := openSnapshots(dir, logger)
 	if err != nil {
-		return Stores{}, errors.Join(fmt.Errorf("open snapshots in %s: %w", dir, err), files.Close())
+		return Stores{}, errors.Join(err, files.Close())
 	}
-	return Stores{Log: cached, Stable: w, Snapshots: snapshots, closer: files}, nil
+	failed := make(chan error, 1)
+	return Stores{
+		Log: &watchedLog{cached, failed}, Stable: w, Snapshots: snapshots,
+		Free: freeBelow(entries), Failed: failed, closer: files,
+	}, nil
+}
+
+// watchedLog is a log whose first failed write is told: the log remembers more
+// than it has written then, and refuses everything until it is opened again.
+type watchedLog struct {
+	*raft.LogCache
+	failed chan<- error
+}
+
+// StoreLog implements raft.LogStore.
+func (l *watchedLog) StoreLog(one *raft.Log) error { return l.StoreLogs([]*raft.Log{one}) }
+
+// StoreLogs implements raft.LogStore.
+func (l *watchedLog) StoreLogs(logs []*raft.Log) error {
+	err := l.LogCache.StoreLogs(logs)
+	if err != nil {
+		select {
+		case l.failed <- err:
+		default: // the first is told already
+		}
+	}
+	return err
+}
+
+// snapshotStore is raft's own, which leaves the directory of a snapshot behind
+// that could not be begun, or whose server was killed: on a full disk, one every
+// few seconds.
+type snapshotStore struct {
+	raft.SnapshotStore
+	dir       string
+	beginning sync.Mutex // held while one is begun
+}
+
+// openSnapshots opens the snapshots below dir. What is unfinished is removed:
+// nobody goes on with it.
+func openSnapshots(dir string, logger hclog.Logger) (*snapshotStore, error) {
+	files, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, logger)
+	if err != nil {
+		return nil, fmt.Errorf("open snapshots in %s: %w", dir, err)
+	}
+	s := &snapshotStore{SnapshotStore: files, dir: filepath.Join(dir, "snapshots")}
+	unfinished, err := s.unfinished()
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range unfinished {
+		if err := os.RemoveAll(one); err != nil {
+			return nil, fmt.Errorf("remove an unfinished snapshot: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// unfinished are the directories of snapshots that are being written, or were.
+func (s *snapshotStore) unfinished() ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, "*.tmp"))
+	if err != nil {
+		return nil, fmt.Errorf("list unfinished snapshots: %w", err)
+	}
+	return names, nil
+}
+
+// Create implements raft.SnapshotStore. One that fails leaves nothing.
+func (s *snapshotStore) Create( //nolint:revive // raft's own arguments
+	version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration, configurationIndex uint64, trans raft.Transport,
+) (raft.SnapshotSink, error) {
+	s.beginning.Lock()
+	defer s.beginning.Unlock()
+	before, err := s.unfinished()
+	if err != nil {
+		return nil, err
+	}
+	sink, err := s.SnapshotStore.Create(version, index, term, configuration, configurationIndex, trans)
+	if err == nil {
+		return sink, nil
+	}
+	after, left := s.unfinished()
+	for _, one := range after {
+		if !slices.Contains(before, one) {
+			left = errors.Join(left, os.RemoveAll(one))
+		}
+	}
+	return nil, errors.Join(err, left)
 }
 
 // keyServerID is where the server's id is, beside its votes.

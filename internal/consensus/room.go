@@ -1,0 +1,87 @@
+package consensus
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/api"
+)
+
+// minRoom is what must be free where the log is, in bytes: the log's next file,
+// which is made whole (64 MiB), and the largest entry and a snapshot beside it.
+// A log that finds no room cannot be written again before the server restarts.
+// So nothing is planned any more while there would still be room for it.
+const minRoom = 128 << 20
+
+// room watches what is free where the log is, and refuses plans when it is too
+// little. Nobody who plans waits for the file system.
+type room struct {
+	// free is how many bytes are free, nil if that is without a limit.
+	free    func() (uint64, error)
+	refusal atomic.Pointer[api.Error] // nil while there is room
+}
+
+// errNoRoom is why a plan is refused, or nil.
+func (r *room) errNoRoom() error {
+	if err := r.refusal.Load(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// look asks the file system. It answers whether there was room before and is
+// none now, or the other way round. What cannot be asked says nothing: if there
+// is no room, the log will tell.
+func (r *room) look() (changed bool) {
+	if r.free == nil {
+		return false
+	}
+	free, err := r.free()
+	if err != nil {
+		return false
+	}
+	if free >= minRoom {
+		return r.refusal.Swap(nil) != nil
+	}
+	return r.refusal.Swap(api.Errorf(api.CodeUnavailable,
+		"nothing was written: %d MiB are free on the server's disk, and its log needs %d MiB; make room, and it goes on by itself", free>>20, minRoom>>20)) == nil
+}
+
+// watchRoom looks until ctx ends.
+func (c *Consensus) watchRoom(ctx context.Context) error {
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	for {
+		c.lookForRoom()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (c *Consensus) lookForRoom() {
+	r := &c.proposer.room
+	switch changed, err := r.look(), r.errNoRoom(); {
+	case changed && err != nil:
+		c.log.Error("no room for the log: writes are refused", "error", err)
+	case changed:
+		c.log.Info("there is room for the log again")
+	}
+}
+
+// freeBelow is how many bytes a process may still write below dir.
+func freeBelow(dir string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return 0, fmt.Errorf("ask how much room is in %s: %w", dir, err)
+		}
+		return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block has a size
+	}
+}
