@@ -175,3 +175,14 @@ func (d *dataDir) abandon() error {
 
 // close lets the directory go.
 func (d *dataDir) close() { _ = d.lock.Close() } // the lock ends with the process at the latest
+
+// freeBelow answers how many bytes may still be written below dir.
+func freeBelow(dir string) func() (uint64, error) {
+	return func() (uint64, error) {
+		var st syscall.Statfs_t
+		if err := syscall.Statfs(dir, &st); err != nil {
+			return 0, fmt.Errorf("ask how much room is in %s: %w", dir, err)
+		}
+		return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block has a size
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -40,5 +41,16 @@ func TestOpenDirectoriesOfAnEarlierVersion(t *testing.T) {
 				t.Errorf("%s is %v, want %v (%v)", path, info.Mode(), want, err)
 			}
 		}
+	}
+}
+
+func TestFreeBelow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if free, err := freeBelow(dir)(); err != nil || free == 0 {
+		t.Errorf("free = %d, %v", free, err)
+	}
+	if _, err := freeBelow(filepath.Join(dir, "absent"))(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("of a directory that is not there: %v", err)
 	}
 }

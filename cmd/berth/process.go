@@ -178,6 +178,7 @@ func (p *process) server(ctx context.Context) (*server.Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, transport.Close(), listener.Close())
 	}
+	stores.Free = freeBelow(p.cfg.DataDir)
 	id, err := stores.ServerID(p.name())
 	if err != nil {
 		return nil, errors.Join(err, stores.Close(), transport.Close(), listener.Close())

@@ -2,11 +2,8 @@ package consensus
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -72,16 +69,5 @@ func (c *Consensus) lookForRoom() {
 		c.log.Error("no room for the log: writes are refused", "error", err)
 	case changed:
 		c.log.Info("there is room for the log again")
-	}
-}
-
-// freeBelow is how many bytes a process may still write below dir.
-func freeBelow(dir string) func() (uint64, error) {
-	return func() (uint64, error) {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			return 0, fmt.Errorf("ask how much room is in %s: %w", dir, err)
-		}
-		return st.Bavail * uint64(st.Bsize), nil //nolint:gosec // a block has a size
 	}
 }

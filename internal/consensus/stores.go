@@ -23,7 +23,8 @@ type Stores struct {
 	Log       raft.LogStore
 	Stable    raft.StableStore
 	Snapshots raft.SnapshotStore
-	// Free is how many bytes are free for them; nil means without a limit.
+	// Free is how many bytes are free for them, for whom opens them to set;
+	// nil means without a limit.
 	Free func() (uint64, error)
 	// Failed has the error of a write to the log, once there was one: what the
 	// file then holds is known only when it is read again. nil never has one.
@@ -64,7 +65,7 @@ func OpenStores(dir string, log *slog.Logger) (Stores, error) {
 	failed := make(chan error, 1)
 	return Stores{
 		Log: &watchedLog{cached, failed}, Stable: w, Snapshots: snapshots,
-		Free: freeBelow(entries), Failed: failed, closer: files,
+		Failed: failed, closer: files,
 	}, nil
 }
 

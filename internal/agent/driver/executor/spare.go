@@ -126,9 +126,6 @@ func collect(pid int) {
 	if pid < 1 {
 		return
 	}
-	if pid <= 1 { // -1 is every process of the machine
-		panic(fmt.Sprintf("%d is no supervisor's number", pid))
-	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	for {
 		if _, err := syscall.Wait4(pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
