@@ -121,7 +121,7 @@ func variablePathProblem(path string) (message, mend string) {
 	parts := strings.Split(path, "/")
 	switch {
 	case slices.Contains(parts, ""):
-		return fmt.Sprintf("is %q, with nothing before, between or after slashes", path), rule
+		return fmt.Sprintf("is %q, and has a slash with nothing before or after it", path), rule
 	case parts[0] == "nomad" && (len(parts) < 2 || parts[1] != "jobs"):
 		return fmt.Sprintf("is %q", path), fmt.Sprintf("use %s, or what is below it: nothing else that begins with nomad is anybody's", JobVariables)
 	case parts[0] == "nomad" && len(parts) > 5:

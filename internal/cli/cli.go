@@ -223,6 +223,7 @@ func (a *app) root() *cobra.Command {
 		a.jobCommand(),
 		a.volumeCommand(),
 		a.snapshotCommand(),
+		a.varCommand(),
 		a.allocCommand(),
 		a.serviceCommand(),
 		a.nodeCommand(),

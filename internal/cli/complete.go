@@ -33,7 +33,7 @@ func (a *app) complete(cmd *cobra.Command) {
 	if cmd.ValidArgsFunction != nil || cmd.HasSubCommands() || cmd.Parent() == nil {
 		return
 	}
-	words := places(cmd)
+	words, again := places(cmd), strings.HasSuffix(strings.TrimRight(cmd.Use, "]"), "...")
 	if len(words) > 0 && strings.HasPrefix(words[0], "FILE") {
 		if cmd.Name() != "save" && cmd.Name() != "restore" { // those may be called anything
 			cmd.ValidArgsFunction = completeSpecs
@@ -41,10 +41,14 @@ func (a *app) complete(cmd *cobra.Command) {
 		return
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-		if len(args) >= len(words) {
+		at := len(args)
+		if again && len(words) > 0 {
+			at = min(at, len(words)-1)
+		}
+		if at >= len(words) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		group, word := cmd.Parent().Name(), words[len(args)]
+		group, word := cmd.Parent().Name(), words[at]
 		if word == "ID" && len(args) > 0 {
 			group = "" // a new one
 		}
@@ -72,6 +76,10 @@ func (a *app) asked(group, word string) asks {
 	switch word {
 	case "ID":
 		if k, there := kindNamed(group); there && group != "" {
+			return a.idsOf(k)
+		}
+	case "PATH", "PREFIX":
+		if k, there := kindNamed(group); there {
 			return a.idsOf(k)
 		}
 	case "NODE", "PLUGIN", "VOLUME":

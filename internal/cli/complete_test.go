@@ -73,7 +73,7 @@ func TestEveryArgumentIsCompleted(t *testing.T) {
 	reasons := map[string]string{
 		"alloc exec COMMAND": command, "alloc exec ARG": command,
 		"job scale COUNT": free, "volume expand SIZE": free, "volume modify KEY=VALUE": free, "volume import ID": free,
-		"volume adopt ID": free, "snapshot create NAME": free, "system snapshot save FILE": free, "system snapshot restore FILE": free,
+		"volume adopt ID": free, "snapshot create NAME": free, "var put KEY=VALUE...|@FILE|-": free, "system snapshot save FILE": free, "system snapshot restore FILE": free,
 	}
 	const noFiles, byExtension = ":4\n", ":8\n"
 	ask := func(words []string) string { return run(t, f.URL, append([]string{"__complete"}, words...)...).stdout }
@@ -102,6 +102,9 @@ func TestEveryArgumentIsCompleted(t *testing.T) {
 		}
 	}
 	for words, want := range map[string]string{
+		"var get nomad/jobs/db/|":             "nomad/jobs/db/main\ttoken\n",
+		"var delete nomad/jobs/db |":          "nomad/jobs/db\tpassword, tls.crt, user\nnomad/jobs/db/main\ttoken\n",
+		"var put nomad/jobs/db a=b |":         "",
 		"job revert db |":                     "1\tstable\n",
 		"job scale db |":                      "main\tcount 3\n",
 		"job scale db main |":                 "",

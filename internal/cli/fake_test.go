@@ -137,6 +137,9 @@ func world() map[string]any {
 	meta := api.Meta{Version: 2, CreateIndex: 5, ModifyIndex: 7, CreateTime: daysAgo()}
 	later := meta
 	later.CreateIndex = 6
+	variable := &api.Variable{Meta: meta, Namespace: "default", Path: "nomad/jobs/db", Keys: []string{"password", "tls.crt", "user"}}
+	crossed := &api.Variable{Meta: later, Namespace: "default", Path: "nomad/jobs/db/main", Keys: []string{"token"}}
+	variable.ModifyTime, crossed.ModifyTime = daysAgo(), daysAgo()
 	vol := &api.Volume{
 		Meta: meta, Namespace: "default", ID: "pg", UID: "u", Desired: api.Present,
 		Spec: api.VolumeSpec{Name: "the database", PluginID: "disk", Capabilities: []api.Capability{
@@ -211,11 +214,17 @@ func world() map[string]any {
 			ClusterID: "CLUSTER", ServerID: "db-1", Leader: "db-1", Version: "1.2.3", Generation: api.Generation{Number: 1},
 			Index: 7, Nodes: 2, NodesReady: 1, Volumes: 2, Jobs: 1, Waits: waits,
 		},
-		"GET /v1/volumes":           []*api.Volume{vol, stuck},
-		"GET /v1/volume/default/pg": api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:], Findings: findings[2:]},
-		"GET /v1/findings":          findings,
-		"POST /v1/sweep":            []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
-		"GET /v1/sweep":             []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
+		"GET /v1/vars": []*api.Variable{variable, crossed},
+		"GET /v1/var/default/nomad/jobs/db": api.VariableInfo{Variable: variable, Items: map[string]string{
+			"password": "hunter2\x1b[2J", "tls.crt": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "user": "db",
+		}},
+		"PUT /v1/var/default/nomad/jobs/db":    variable,
+		"DELETE /v1/var/default/nomad/jobs/db": struct{}{},
+		"GET /v1/volumes":                      []*api.Volume{vol, stuck},
+		"GET /v1/volume/default/pg":            api.VolumeInfo{Volume: vol, Attachments: []*api.Attachment{att}, Publications: []*api.Publication{{NodeID: node.ID, Status: api.PublicationStatus{Outcome: api.OutcomePublished, Staged: true, ExternalNodeID: "i-123"}}, {NodeID: "db-2", Status: api.PublicationStatus{Outcome: api.OutcomeNone}}}, Operations: []*api.Operation{publish, create}, Waits: waits[1:], Findings: findings[2:]},
+		"GET /v1/findings":                     findings,
+		"POST /v1/sweep":                       []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
+		"GET /v1/sweep":                        []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/volume/default/pg/usage": []api.VolumeUsage{
 			{NodeID: node.ID, Bytes: &api.Usage{Total: 10 << 30, Used: 4 << 30, Available: 6 << 30}, Inodes: &api.Usage{Total: 1000, Used: 5, Available: 995}, Condition: &api.VolumeCondition{Abnormal: true, Message: "it\nsmokes"}},
 			{NodeID: "db-2", Unknown: "node db-2 is down"},

@@ -41,6 +41,9 @@ func kinds() []kind {
 		kindOf(kind{noun: "snapshot", name: "snapshot", namespaced: true}, (*client.Client).Snapshots, func(s *api.Snapshot) known {
 			return known{string(s.ID), fmt.Sprintf("%s, of volume %s", s.Status.State, s.VolumeID), s.Namespace}
 		}),
+		kindOf(kind{noun: "var", name: "variable", namespaced: true}, (*client.Client).Variables, func(v *api.Variable) known {
+			return known{string(v.Path), strings.Join(v.Keys, ", "), v.Namespace}
+		}),
 		kindOf(kind{noun: "job", name: "job", namespaced: true}, (*client.Client).Jobs, func(j api.JobInfo) known {
 			return known{string(j.ID), fmt.Sprintf("%s, %s", j.Spec.Type, j.State), j.Namespace}
 		}),

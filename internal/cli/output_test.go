@@ -83,6 +83,9 @@ func TestJSONIsTheAPIsAndNothingElse(t *testing.T) {
 		"volume leaks --now":                   "GET /v1/findings",
 		"plugin volumes disk":                  "GET /v1/plugin/disk/volumes",
 		"plugin capacity disk":                 "GET /v1/plugin/disk/capacity",
+		"var list":                             "GET /v1/vars",
+		"var get nomad/jobs/db":                "GET /v1/var/default/nomad/jobs/db",
+		"var put nomad/jobs/db user=db":        "PUT /v1/var/default/nomad/jobs/db",
 		"operation list":                       "GET /v1/operations",
 		"operation status create/default/pg@1": "GET /v1/operation/create/default/pg@1",
 		"system recovery":                      "GET /v1/system/recovery",
@@ -117,12 +120,13 @@ func TestEmptyLists(t *testing.T) {
 	none := []string{}
 	f := newFake(t, map[string]any{
 		"GET /v1/volumes": none, "GET /v1/jobs": none, "GET /v1/allocations": none,
-		"GET /v1/operations": none, "GET /v1/nodes": none, "GET /v1/plugins": none,
+		"GET /v1/vars": none, "GET /v1/operations": none, "GET /v1/nodes": none, "GET /v1/plugins": none,
 	})
 	for kind, want := range map[string]string{
 		"volume":    "there are no volumes in namespace dev\n",
 		"job":       "there are no jobs in namespace dev\n",
 		"alloc":     "there are no allocations in namespace dev\n",
+		"var":       "there are no variables in namespace dev\n",
 		"operation": "there are no operations in namespace dev\n",
 		"node":      "there are no nodes: run an agent with client.enabled = true\n",
 		"plugin":    "there are no plugins: add a plugin block to an agent's configuration\n",

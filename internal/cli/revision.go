@@ -184,13 +184,19 @@ func (a *app) amendError(ctx context.Context, c *client.Client, id string, err e
 	return orList(err, "job history "+id+a.namespaced())
 }
 
-// versionFlag gives a command the flag of a conditional write.
+// versionFlag gives a command the flag of a conditional write of a job.
 func versionFlag(cmd *cobra.Command, version *uint64) {
-	cmd.Flags().Uint64Var(version, "check-version", 0, "change the job only if it has this `version`, which berth plan tells (default: any)")
+	conditionFlag(cmd, version, "change the job only if it has this `version`, which berth plan tells (default: any)", "berth plan or berth job status --json")
+}
+
+// conditionFlag gives a command the flag of a conditional write. tells is what
+// tells the version.
+func conditionFlag(cmd *cobra.Command, version *uint64, usage, tells string) {
+	cmd.Flags().Uint64Var(version, "check-version", 0, usage)
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if *version == 0 && cmd.Flags().Changed("check-version") {
-			return Usage(errors.New("--check-version is 0; give the version that berth plan or berth job status --json tells"))
+			return Usage(errors.New("--check-version is 0; give the version that " + tells + " tells"))
 		}
 		return run(cmd, args)
 	}

@@ -136,7 +136,7 @@ var command = regexp.MustCompile("(?:^|[`(]|\\$ )berth ([a-z][^`\n|#>]*)")
 // TestCommandsOfThePagesExist, with the flags that the pages give them.
 func TestCommandsOfThePagesExist(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"docs/README.md", "docs/quickstart.md", "docs/concepts.md", "docs/operations.md", "docs/cli.md", "README.md"} {
+	for _, page := range []string{"docs/README.md", "docs/quickstart.md", "docs/concepts.md", "docs/operations.md", "docs/cli.md", "docs/variables.md", "README.md"} {
 		for line := range strings.Lines(read(t, page)) {
 			for _, m := range command.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
 				words := strings.Fields(m[1])

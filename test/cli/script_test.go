@@ -63,6 +63,12 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				expect(ts, want, args[1:])
 			},
+			// piped runs a command that reads a file as its standard input.
+			"piped": func(ts *testscript.TestScript, _ bool, args []string) {
+				ts.Setenv("PIPED", ts.ReadFile(args[0]))
+				defer ts.Setenv("PIPED", "")
+				expect(ts, cli.ExitDone, args[1:])
+			},
 			"until":   until,
 			"alloc":   alloc,
 			"json":    isJSON,
@@ -142,12 +148,13 @@ func run(ts *testscript.TestScript, stdout interface{ Write([]byte) (int, error)
 	paths := make([]string, len(args))
 	for i, arg := range args {
 		paths[i] = arg
-		if slices.Contains([]string{".hcl", ".json", ".state"}, filepath.Ext(arg)) {
-			paths[i] = ts.MkAbs(arg)
+		if slices.Contains([]string{".hcl", ".json", ".state", ".pem"}, filepath.Ext(arg)) {
+			name := arg[strings.LastIndex(arg, "@")+1:] // a variable's file, or a value's
+			paths[i] = strings.TrimSuffix(arg, name) + ts.MkAbs(name)
 		}
 	}
 	return cli.Main(ctx, cli.Env{
-		Args: paths, Stdin: strings.NewReader(""), Stdout: stdout, Stderr: ts.Stderr(), Getenv: ts.Getenv, Version: "test",
+		Args: paths, Stdin: strings.NewReader(ts.Getenv("PIPED")), Stdout: stdout, Stderr: ts.Stderr(), Getenv: ts.Getenv, Version: "test",
 		Columns: func() int { return columns(ts) },
 	})
 }

@@ -44,7 +44,7 @@ func lists(more ...string) []string {
 func conditional() []string { return []string{"version"} }
 
 func (h *Handler) routes() []route {
-	return slices.Concat(h.nounRoutes(), h.nodeRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
+	return slices.Concat(h.nounRoutes(), h.variableRoutes(), h.nodeRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
 }
 
 // nounRoutes are for whoever works with the nouns.
@@ -120,6 +120,18 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.putSnapshot, creates: true, body: api.SnapshotCreation{}, answer: api.SnapshotInfo{}},
 		{pattern: "DELETE /v1/snapshot/{namespace}/{id}", name: "DeleteSnapshot", doc: "Let a snapshot go as soon as the plugin lets it.",
 			handle: h.deleteSnapshot, query: conditional(), answer: api.SnapshotInfo{}},
+		{pattern: "GET /v1/operations", name: "Operations", doc: "List operations, open and ended.",
+			handle: list(h, operations()), query: lists("namespace", "volume"), answer: []*api.Operation{}},
+		{pattern: "GET /v1/operation/{id...}", name: "Operation", doc: "Read an operation.",
+			handle: h.getOperation, query: polls(), answer: api.Operation{}},
+		{pattern: "DELETE /v1/operation/{id...}", name: "AbandonOperation", doc: "Give up a create whose outcome is not known.",
+			handle: h.abandonOperation, query: conditional(), answer: api.Operation{}},
+	}
+}
+
+// variableRoutes are for whoever keeps variables, and for tasks that read them.
+func (h *Handler) variableRoutes() []route {
+	return []route{
 		{pattern: "GET /v1/vars", name: "Variables", doc: "List variables, without their values. The prefix is one of paths.",
 			handle: list(h, variables()), query: lists("namespace"), answer: []*api.Variable{}},
 		{pattern: "GET /v1/var/{namespace}/{path...}", name: "Variable", doc: "Read a variable with its values. With an index it also waits for one that is not there.",
@@ -128,12 +140,6 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.putVariable, creates: true, query: conditional(), body: api.VariableSpec{}, answer: api.Variable{}},
 		{pattern: "DELETE /v1/var/{namespace}/{path...}", name: "DeleteVariable", doc: "Delete a variable.",
 			handle: h.deleteVariable, query: conditional(), answer: struct{}{}},
-		{pattern: "GET /v1/operations", name: "Operations", doc: "List operations, open and ended.",
-			handle: list(h, operations()), query: lists("namespace", "volume"), answer: []*api.Operation{}},
-		{pattern: "GET /v1/operation/{id...}", name: "Operation", doc: "Read an operation.",
-			handle: h.getOperation, query: polls(), answer: api.Operation{}},
-		{pattern: "DELETE /v1/operation/{id...}", name: "AbandonOperation", doc: "Give up a create whose outcome is not known.",
-			handle: h.abandonOperation, query: conditional(), answer: api.Operation{}},
 	}
 }
 
