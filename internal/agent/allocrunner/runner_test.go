@@ -666,3 +666,53 @@ func TestIllPluginIsTheProblemOfWhatRuns(t *testing.T) {
 		must(t, stop)
 	})
 }
+
+// halfway is a hook that is up but for what waits for the servers.
+type halfway struct {
+	ups    int
+	reason error
+}
+
+func (*halfway) Name() string { return "halfway" }
+
+func (h *halfway) Up(context.Context, *allocrunner.Step) error {
+	h.ups++
+	if h.reason != nil {
+		return &allocrunner.Partial{Err: h.reason}
+	}
+	return nil
+}
+
+func (*halfway) Down(context.Context, *allocrunner.Step) error { return nil }
+
+func (*halfway) Watch(ctx context.Context, _ *allocrunner.Step) (allocrunner.News, error) {
+	<-ctx.Done()
+	return allocrunner.Again, ctx.Err()
+}
+
+// What waits for the servers is no failure, also where others are watched: it was
+// called with a backoff, and each time a person was warned.
+func TestWaitingBesideOthersIsNoFailure(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		h := &halfway{reason: &allocrunner.Waiting{Reason: "not attached yet"}}
+		r := w.runnerOf(localdb.Allocation{Assignment: wanted()}, h)
+		stop := w.start(r)
+		after(20 * time.Second)
+		if p := w.last().Problem; p == nil || p.Message != "not attached yet" || !p.Next.IsZero() {
+			t.Errorf("problem is %+v", p)
+		}
+		if h.ups != 1 {
+			t.Errorf("it was called %d times in 20 seconds", h.ups)
+		}
+		h.reason = nil
+		next := wanted()
+		next.Attachments[0].Attachment.Status.State = api.ControllerPublished
+		r.Update(next)
+		synctest.Wait()
+		if h.ups != 2 || w.last().Problem != nil {
+			t.Errorf("after %d calls it is %+v", h.ups, w.last())
+		}
+		must(t, stop)
+	})
+}

@@ -43,12 +43,14 @@ func (r *Runner) runUp(ctx context.Context) {
 // stay watches while all hooks are up, but for what err says, and reports
 // whether the allocation is over. If it is not, the hooks are to look again.
 func (r *Runner) stay(ctx context.Context, failing string, err error, delay time.Duration) (over bool, next time.Duration) {
-	period := checkPeriod
-	if err != nil {
+	period, waits := checkPeriod, waiting(err)
+	var retry time.Time
+	if err != nil && !waits {
 		r.log.Warn("hook failed", "hook", failing, "error", err, "retry", delay)
 		period = min(period, delay)
+		retry = time.Now().Add(period)
 	}
-	r.setRunning(failing, err, time.Now().Add(period))
+	r.setRunning(failing, err, retry)
 	end, lost := r.watch(ctx, period)
 	switch {
 	case end != "":
@@ -59,6 +61,8 @@ func (r *Runner) stay(ctx context.Context, failing string, err error, delay time
 		r.pause(ctx, delay)
 	case err == nil:
 		return false, firstRetry
+	case waits:
+		return false, delay
 	}
 	return false, min(2*delay, lastRetry)
 }

@@ -292,7 +292,10 @@ func (w *world) remove(dir string) error {
 
 // runner is the runner of a new agent on what the last one has left.
 func (w *world) runner(record localdb.Allocation) *allocrunner.Runner {
-	hooks := []allocrunner.Hook{part{w, 0}, part{w, 1}, ending{part{w, 2}}}
+	return w.runnerOf(record, part{w, 0}, part{w, 1}, ending{part{w, 2}})
+}
+
+func (w *world) runnerOf(record localdb.Allocation, hooks ...allocrunner.Hook) *allocrunner.Runner {
 	return allocrunner.New(allocrunner.Config{
 		Dir: "/alloc", Hooks: hooks, Memory: w, Facts: w,
 		Remove: func(_ context.Context, dir string) error {

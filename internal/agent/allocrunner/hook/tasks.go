@@ -291,17 +291,21 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 	if end := outcome(&a, tasks); end != allocrunner.Again {
 		return end, nil
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, watched := errgroup.WithContext(ctx)
 	for task := range due(a.Group, func() map[string]api.TaskStatus { return tasks }) {
 		if s.Stuck(task.Name) {
 			continue // Up looks again, and the others are watched until then
 		}
-		g.Go(func() error { return t.watch(ctx, &a, task, tasks[task.Name]) })
+		g.Go(func() error { return t.watch(watched, &a, task, tasks[task.Name]) })
 	}
-	if err := g.Wait(); !errors.Is(err, errNews) {
-		return allocrunner.Again, err
+	err := g.Wait()
+	if err == nil {
+		<-ctx.Done() // there is nobody to watch: Up looks again in its own time
 	}
-	return allocrunner.Again, nil
+	if errors.Is(err, errNews) {
+		err = nil
+	}
+	return allocrunner.Again, err
 }
 
 // Outcome implements allocrunner.Judge.

@@ -489,3 +489,24 @@ func TestATaskThatCannotBeLookedAtKeepsNobodyUnwatched(t *testing.T) {
 		}
 	})
 }
+
+// Tasks that wait for a volume, with nobody to watch beside them, were looked at
+// over and over, as fast as the machine could.
+func TestNobodyToWatchIsNoNews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, a := newFake(), policy(api.JobService, api.RestartFail, 5)()
+		h, s := tasks(d, a)
+		s.SetLacking(map[string]error{"data": &allocrunner.Waiting{Reason: "volume data is not attached to this node yet"}})
+		err := h.Up(t.Context(), s)
+		var partial *allocrunner.Partial
+		if waits := new(allocrunner.Waiting); !errors.As(err, &partial) || !errors.As(err, &waits) {
+			t.Fatalf("Up: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if news, err := h.Watch(ctx, s); news != allocrunner.Again || err != nil || ctx.Err() == nil {
+			t.Errorf("Watch says %v (%v) although nothing has happened", news, err)
+		}
+	})
+}
