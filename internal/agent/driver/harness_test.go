@@ -76,9 +76,14 @@ func (w *world) end() {
 			t.Errorf("the test leaves %q", remains)
 		}
 	}
-	for _, dir := range w.cgroupDirs("supervisors") {
-		_ = syscall.Rmdir(dir)
-	}
+	// A supervisor of an agent that was killed is init's to reap, and in the group
+	// a moment longer than anything tells of it.
+	eventually(t, "the supervisors have left their cgroup", func() bool {
+		for _, dir := range w.cgroupDirs("supervisors") {
+			_ = syscall.Rmdir(dir)
+		}
+		return len(w.cgroupDirs("supervisors")) == 0
+	})
 	for _, dir := range w.cgroupDirs("") {
 		if err := syscall.Rmdir(dir); err != nil {
 			t.Errorf("remove cgroup %s: %v", dir, err)
