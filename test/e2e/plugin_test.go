@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/test/host"
@@ -54,14 +57,24 @@ func (j asJob) file(command string) string {
 }
 
 // mock is the job's file with the mock. An isolated task sees its binary below
-// /opt, and keeps the state in the plugin's own directory.
+// /opt, and keeps the state in the plugin's own directory. A part of it is a
+// process that knows nothing of the other; the node's knows the volumes that the
+// controller's is going to make.
 func (j asJob) mock(t *testing.T, m *host.Mock) string {
 	t.Helper()
 	binary, state := m.Binary(), m.Dir()
 	if j.driver == "exec" {
 		binary, state = host.Install(t, m.Binary()), "$BERTH_CSI_DIR/state"
 	}
-	return j.file(fmt.Sprintf("mkdir -p %[2]s; exec %[1]s -endpoint $CSI_ENDPOINT -calls %[2]s/calls -real-mounts -state-dir %[2]s", binary, state))
+	calls, mounts := state+"/calls", "-real-mounts -state-dir "+state
+	switch j.kind {
+	case "node":
+		state = "$BERTH_CSI_DIR/state"
+		calls, mounts = "$${CSI_ENDPOINT#unix://}.calls", "-more-volumes 20 -real-mounts -state-dir "+state
+	case "controller":
+		state, calls, mounts = "/tmp", "$${CSI_ENDPOINT#unix://}.calls", ""
+	}
+	return j.file(fmt.Sprintf("mkdir -p %s; exec %s -endpoint $CSI_ENDPOINT -calls %s %s", state, binary, calls, mounts))
 }
 
 // other is the job's file with a second door to a driver that runs already:
@@ -132,7 +145,11 @@ func TestPluginJob(t *testing.T) {
 				b.Apply(jobs[0].mock(t, host.NewMock(t)))
 			}
 			for _, j := range jobs[1:] {
-				b.Apply(strings.ReplaceAll(j.other(t, b), `"mock"`, fmt.Sprintf("%q", test.plugin)))
+				if test.plugin == "mock" {
+					b.Apply(j.mock(t, host.NewMock(t)))
+				} else {
+					b.Apply(strings.ReplaceAll(j.other(t, b), `"mock"`, fmt.Sprintf("%q", test.plugin)))
+				}
 			}
 			b.Apply(volume)
 			b.Apply(jobFile)
@@ -147,6 +164,9 @@ func TestPluginJob(t *testing.T) {
 			}
 			b.Run("job", "stop", "db")
 			b.Run("volume", "delete", "pg")
+			if test.plugin == "mock" && len(jobs) > 1 {
+				apart(t, b, jobs)
+			}
 			for _, j := range jobs {
 				b.Run("job", "stop", j.job)
 			}
@@ -160,6 +180,31 @@ func TestPluginJob(t *testing.T) {
 				t.Errorf("sockets are left: %v", left)
 			}
 		})
+	}
+}
+
+// apart checks that the parts of a driver are processes of their own, and that
+// each was called for what is its own: node's calls, and controller's.
+func apart(t *testing.T, b *host.Berth, jobs []asJob) {
+	t.Helper()
+	pids := map[int]bool{}
+	for _, j := range jobs {
+		pids[runningTask(t, b, j.job, "driver").PID] = true
+	}
+	files, err := filepath.Glob(filepath.Join(b.DataDir, "sock", "*", "*", "csi.sock.calls"))
+	if err != nil || len(files) != len(jobs) || len(pids) != len(jobs) {
+		t.Fatalf("%d parts have the files %q (%v), and are the processes %v", len(jobs), files, err, pids)
+	}
+	var sequences []string
+	for _, f := range files {
+		sequences = append(sequences, host.Sequence(host.ReadCalls(t, f)))
+	}
+	slices.Sort(sequences)
+	if diff := cmp.Diff([]string{
+		"CreateVolume OK\nControllerPublishVolume OK\nControllerUnpublishVolume OK\nDeleteVolume OK\n",
+		"NodeStageVolume OK\nNodePublishVolume OK\nNodeUnpublishVolume OK\nNodeUnstageVolume OK\n",
+	}, sequences); diff != "" {
+		t.Errorf("calls of the parts (-want +got):\n%s", diff)
 	}
 }
 

@@ -129,9 +129,16 @@ func (m *Mock) SetFlags(flags ...string) {
 // Calls are the calls so far that have an effect, in order.
 func (m *Mock) Calls() []Call {
 	m.tb.Helper()
-	f, err := os.Open(m.calls)
+	return ReadCalls(m.tb, m.calls)
+}
+
+// ReadCalls reads the calls that have an effect from a file of a mock that a job
+// runs.
+func ReadCalls(tb testing.TB, path string) []Call {
+	tb.Helper()
+	f, err := os.Open(path)
 	if err != nil {
-		m.tb.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	var all []Call
@@ -140,7 +147,7 @@ func (m *Mock) Calls() []Call {
 	for scan.Scan() {
 		var c Call
 		if err := json.Unmarshal(scan.Bytes(), &c); err != nil {
-			m.tb.Fatal(err)
+			tb.Fatal(err)
 		}
 		for _, effect := range []string{"Create", "Delete", "Publish", "Unpublish", "Stage", "Unstage", "Expand", "Modify"} {
 			if strings.Contains(c.Method, effect) {
@@ -150,7 +157,7 @@ func (m *Mock) Calls() []Call {
 		}
 	}
 	if err := scan.Err(); err != nil {
-		m.tb.Fatal(err)
+		tb.Fatal(err)
 	}
 	return all
 }

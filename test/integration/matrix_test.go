@@ -40,7 +40,8 @@ func phases() []phase {
 			})
 		}},
 		{name: "TaskRuns", task: true, there: func(m *machine) {
-			m.await("the first tick", func() bool { return m.lines("ticks") > 0 })
+			m.untilRunning("db") // also by the word of what runs it
+			m.await("the first start", func() bool { return m.lines("starts") > m.starts })
 		}},
 		{name: "TaskEnds", stops: true, task: true, there: func(m *machine) {
 			m.await("the signal", m.stopping)

@@ -31,7 +31,9 @@ type options struct {
 	// serveFuse is the mount that this process serves, and nothing else.
 	serveFuse string
 	stateDir  string
-	faults    faults
+	// moreVolumes are there from the beginning, beside the mock's own.
+	moreVolumes int
+	faults      faults
 	// secrets are what each call that takes secrets must come with.
 	secrets secrets
 	// dieIn is the method in whose first call the process exits; empty for none.
@@ -62,6 +64,7 @@ func parseOptions(args []string, endpoint string) (options, error) {
 	flags.StringVar(&opts.serveFuse, "serve-fuse", "", "mount an empty FUSE file system at `target`, say so, and serve it and nothing else")
 	flags.StringVar(&opts.stateDir, "state-dir", "",
 		"`directory` for the volumes' data under -real-mounts; default is a temporary one")
+	flags.IntVar(&opts.moreVolumes, "more-volumes", 0, "begin with `n` volumes more than the mock does, numbered from 4")
 	flags.Var(&opts.faults, "fault",
 		"`METHOD:CODE:N` answers the first N calls of METHOD with CODE, such as CreateVolume:UNAVAILABLE:2; repeatable")
 	flags.Var(opts.secrets, "secret",
@@ -103,6 +106,9 @@ func (o *options) finish(endpoint string, rest []string) error {
 	}
 	if o.fuseMounts && !o.realMounts {
 		addf("-fuse-mounts: serves -real-mounts only")
+	}
+	if o.moreVolumes < 0 {
+		addf("-more-volumes %d: give 0 or more", o.moreVolumes)
 	}
 	if o.fuseApart && !o.fuseMounts {
 		addf("-fuse-apart: serves -fuse-mounts only")

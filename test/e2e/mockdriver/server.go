@@ -64,6 +64,14 @@ func newServer(opts options, record io.Writer, die func(), log *slog.Logger) *se
 	}
 	s.grpc = grpc.NewServer(grpc.UnaryInterceptor(s.intercept))
 	mock := service.New(opts.driver)
+	for i := range opts.moreVolumes {
+		// It numbers what it makes, so this is what another mock makes next.
+		if _, err := mock.CreateVolume(context.Background(), &csi.CreateVolumeRequest{
+			Name: fmt.Sprintf("more %d", i+1), VolumeCapabilities: []*csi.VolumeCapability{{}},
+		}); err != nil {
+			log.Error("begin with more volumes", "err", err)
+		}
+	}
 	csi.RegisterIdentityServer(s.grpc, mock)
 	csi.RegisterControllerServer(s.grpc, mock)
 	csi.RegisterNodeServer(s.grpc, mock)
