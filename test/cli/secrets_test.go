@@ -112,6 +112,65 @@ func TestSecretsAreWithTheDriverAndNowhereElse(t *testing.T) {
 	}
 }
 
+// TestVariablesAreInNoFile of a server, in any form that can be read: neither
+// while they are there, nor after they were changed, deleted, and found again
+// after a restart.
+func TestVariablesAreInNoFile(t *testing.T) {
+	t.Parallel()
+	dir, logs := t.TempDir(), &lockedBuffer{}
+	log := slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c := cluster.Start(t, cluster.Config{
+		Log: log, Stores: func() (consensus.Stores, error) { return consensus.OpenStores(filepath.Join(dir, "server"), log) },
+	})
+	s := &secretsTest{T: t, c: c}
+	var seen strings.Builder
+	put := func(path api.VariablePath, value string) {
+		t.Helper()
+		row, err := c.Client.PutVariable(t.Context(), api.DefaultNamespace, path, api.VariableSpec{Items: map[string]string{"password": value}}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := json.Marshal(row)
+		seen.Write(b)
+	}
+	put("grepped", firstSecret)
+	put("grepped", secondSecret)
+	put("deleted", firstSecret)
+	if err := c.Client.DeleteVariable(t.Context(), api.DefaultNamespace, "deleted", 0); err != nil {
+		t.Fatal(err)
+	}
+	c.StopServer()
+	c.StartServer()
+	s.until("it is read after a restart", func() bool {
+		v, _, err := c.Client.Variable(t.Context(), api.DefaultNamespace, "grepped", client.Query{})
+		return err == nil && v.Items["password"] == secondSecret
+	})
+	var saved bytes.Buffer
+	if err := c.Client.SaveState(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := c.Client.Variables(t.Context(), client.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := json.Marshal(all)
+	seen.Write(b)
+	s.wantNowhere("the log", logs.String())
+	s.wantNowhere("answers to writers and lists", seen.String())
+	s.wantNowhere("the server's files", files(t, filepath.Join(dir, "server")))
+	if text := files(t, filepath.Join(dir, "server")); !strings.Contains(text, "grepped") || !strings.Contains(seen.String(), "grepped") {
+		t.Error("the variable itself is not found")
+	}
+	// A saved state brings them back, where the key is.
+	put("grepped", firstSecret)
+	if _, err := c.Client.RestoreState(t.Context(), &saved); err != nil {
+		t.Fatal(err)
+	}
+	if v, _, err := c.Client.Variable(t.Context(), api.DefaultNamespace, "grepped", client.Query{}); err != nil || v.Items["password"] != secondSecret {
+		t.Errorf("after a restore it is %+v, %v", v.Variable, err)
+	}
+}
+
 type secretsTest struct {
 	*testing.T
 	c *cluster.Cluster

@@ -3,12 +3,15 @@ package httpapi_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,6 +280,49 @@ func TestWhoWaitsForAVariableIsToldWhenItComes(t *testing.T) {
 			t.Errorf("it came back, and who waits was told %d %s", p.status, p.body)
 		}
 	})
+}
+
+// opens counts how often something is opened.
+type opens struct {
+	httpapi.Keyring
+	n atomic.Int64
+}
+
+func (o *opens) Open(keyID string, box []byte, purpose string) ([]byte, error) {
+	o.n.Add(1)
+	return o.Keyring.Open(keyID, box, purpose)
+}
+
+// TestVariableIsOpenedOnceForAllWhoReadIt, and again when it has changed.
+func TestVariableIsOpenedOnceForAllWhoReadIt(t *testing.T) {
+	t.Parallel()
+	keys := ring(t)
+	if err := keys.Generate(); err != nil {
+		t.Fatal(err)
+	}
+	content := func(path, value string) string {
+		id, box, err := keys.Seal([]byte(`{"key":"`+value+`"}`), "variable\x00default\x00"+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("variable {\"path\":%q}\ncontent {\"path\":%q,\"key_id\":%q,\"box\":%q}\n", path, path, id, base64.StdEncoding.EncodeToString(box))
+	}
+	counted := &opens{Keyring: keys}
+	f := newFake(t, content("a", "first")+content("b", "second"), func(c *httpapi.Config) { c.Keyring = counted })
+	var g sync.WaitGroup
+	for range 50 {
+		g.Go(func() {
+			if got := f.get(http.MethodGet, "/v1/var/default/a"); !strings.Contains(got.body, `"first"`) {
+				t.Errorf("%d %s", got.status, got.body)
+			}
+		})
+	}
+	if g.Wait(); counted.n.Load() != 1 {
+		t.Errorf("it was opened %d times for 50 who read it", counted.n.Load())
+	}
+	if got := f.get(http.MethodGet, "/v1/var/default/b"); !strings.Contains(got.body, `"second"`) || counted.n.Load() != 2 {
+		t.Errorf("another one: %s, opened %d times", got.body, counted.n.Load())
+	}
 }
 
 // TestVariablesWithoutTheirKeySaySo, and can be replaced.
