@@ -105,6 +105,7 @@ type Step struct {
 	givenUp    bool
 	awaited    string
 	ill        map[api.PluginID]api.Problem
+	late       map[string]api.Problem
 	over       bool // the allocation is to end
 	works      int  // counts those that ever were
 	lasting    map[int]context.CancelFunc
@@ -117,7 +118,7 @@ func NewStep(dir string, a api.AllocAssignment) *Step {
 	return &Step{
 		Dir: dir, assignment: a, mounts: map[string]string{}, tasks: map[string]api.TaskStatus{},
 		plugins: map[string]PluginPlace{}, failing: map[string]failing{}, lasting: map[int]context.CancelFunc{},
-		ill:     map[api.PluginID]api.Problem{},
+		ill: map[api.PluginID]api.Problem{}, late: map[string]api.Problem{},
 		changed: func() {}, record: func() error { return nil },
 	}
 }

@@ -42,3 +42,38 @@ func (s *Step) Ill() *api.Problem {
 	}
 	return nil
 }
+
+// SetLate says which call for a volume, by the request's name, its plugin does not
+// answer, nil if it answered or was given up. It is the allocation's problem at
+// once: a hook that waits for it says nothing else.
+func (s *Step) SetLate(name string, p *api.Problem) {
+	s.mu.Lock()
+	was, late := s.late[name]
+	said := ""
+	switch {
+	case p != nil:
+		s.late[name] = *p
+		if !late || was.Step != p.Step || !was.Since.Equal(p.Since) {
+			said = p.Step + ": " + p.Message
+		}
+	case late:
+		delete(s.late, name)
+		said = was.Step + " is not waited for any more"
+	}
+	s.mu.Unlock()
+	if said != "" {
+		s.Say("", said)
+	}
+}
+
+// Late is the call that is not answered, nil if there is none: of several, that of
+// the volume whose request is first by name.
+func (s *Step) Late() *api.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.late)) {
+		p := s.late[name]
+		return &p
+	}
+	return nil
+}

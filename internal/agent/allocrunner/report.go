@@ -117,6 +117,9 @@ func (r *Runner) report() {
 		if r.problem != nil {
 			s.Problem = r.problem
 		}
+		if late := r.step.Late(); late != nil {
+			s.Problem = late // it is what the runner waits for now
+		}
 	}
 	id := r.record.Assignment.ID
 	r.mu.Unlock()

@@ -716,3 +716,29 @@ func TestWaitingBesideOthersIsNoFailure(t *testing.T) {
 		must(t, stop)
 	})
 }
+
+// A hook that waits for a plugin's answer says nothing meanwhile: what it waits for
+// is said for it, on the way up and down.
+func TestLateCallIsTheProblemAtOnce(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		late := &api.Problem{Step: "NodeStageVolume", Message: "plugin disk has not answered since 04:10:11 UTC", Since: time.Now().UTC()}
+		answer := make(chan struct{})
+		w.onUp = func(s *allocrunner.Step) {
+			s.SetLate("data", late)
+			<-answer
+			s.SetLate("data", nil)
+		}
+		stop := w.start(w.fresh())
+		after(time.Second)
+		if diff := cmp.Diff(late, w.last().Problem); diff != "" || w.last().State != api.AllocPending {
+			t.Errorf("it is %s, its problem (-want +got):\n%s", w.last().State, diff)
+		}
+		close(answer)
+		after(time.Second)
+		if w.last().Problem != nil || w.last().State != api.AllocRunning {
+			t.Errorf("it is %s, its problem %+v", w.last().State, w.last().Problem)
+		}
+		must(t, stop)
+	})
+}

@@ -57,9 +57,11 @@ func (m *Mounter) expand(ctx context.Context, by caller, s *localdb.Staging, pat
 	if s.Staged {
 		req.StagingPath = by.sees(s.StagingPath)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	result, err := by.client.NodeExpand(ctx, req)
+	var result api.OperationResult
+	err := m.call(ctx, s, "NodeExpandVolume", func(ctx context.Context) (err error) {
+		result, err = by.client.NodeExpand(ctx, req)
+		return err
+	})
 	if refused, ok := errors.AsType[*csi.Error](err); ok && refused.Code == csi.CodeFailedPrecondition && path != s.StagingPath {
 		s.Refusal = &localdb.Refusal{Size: r.CapacityMin, Message: refused.Message}
 		if err := m.ledger.PutStaging(s); err != nil {

@@ -69,6 +69,7 @@ type Mounter struct {
 	log          *slog.Logger
 	locks        locks
 	walks        locks // one at a time goes through a volume
+	underway     underway
 }
 
 // NewMounter returns a mounter. It starts nothing.
@@ -125,7 +126,7 @@ func (m *Mounter) Mount(ctx context.Context, a *api.AttachmentAssignment) (targe
 	if mounted {
 		// The plugin never said that this mount is what was asked for: it may be
 		// half done, or anything. Nobody uses it yet.
-		if err := m.unpublish(ctx, inst, s.ExternalID, user.TargetPath); err != nil {
+		if err := m.unpublish(ctx, inst, s, user.TargetPath); err != nil {
 			return "", err
 		}
 	}
@@ -288,7 +289,7 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	if staged && s.Mounted {
 		gone, err := m.gone(s.StagingPath)
 		if err == nil && gone {
-			err = m.unstage(ctx, by.instance, s.ExternalID, s.StagingPath)
+			err = m.unstage(ctx, by.instance, s)
 		}
 		if err != nil {
 			return err
@@ -309,16 +310,16 @@ func (m *Mounter) stage(ctx context.Context, by caller, s *localdb.Staging, a *a
 	if err := os.MkdirAll(s.StagingPath, 0o700); err != nil {
 		return &StepError{Step: "make the staging path", Message: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err = by.client.NodeStage(ctx, csi.StageRequest{
-		ExternalID:     s.ExternalID,
-		StagingPath:    by.sees(s.StagingPath),
-		Capability:     s.Capability,
-		MountOptions:   a.StageOptions,
-		Group:          s.Group,
-		Context:        a.Context,
-		PublishContext: a.PublishContext,
+	err = m.call(ctx, s, "NodeStageVolume", func(ctx context.Context) error {
+		return by.client.NodeStage(ctx, csi.StageRequest{
+			ExternalID:     s.ExternalID,
+			StagingPath:    by.sees(s.StagingPath),
+			Capability:     s.Capability,
+			MountOptions:   a.StageOptions,
+			Group:          s.Group,
+			Context:        a.Context,
+			PublishContext: a.PublishContext,
+		})
 	})
 	if err != nil {
 		return called("NodeStageVolume", err)
@@ -367,12 +368,10 @@ func (m *Mounter) publish(ctx context.Context, by caller, s *localdb.Staging, us
 	if s.Staged {
 		req.StagingPath = by.sees(s.StagingPath)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := by.client.NodePublish(ctx, req); err != nil {
+	err := m.call(ctx, s, "NodePublishVolume", func(ctx context.Context) error { return by.client.NodePublish(ctx, req) })
+	if err != nil {
 		return m.refused(s, err)
 	}
-	var err error
 	if user.Mounted, err = m.mounted(user.TargetPath); err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (m *Mounter) undo(ctx context.Context, s *localdb.Staging, published, stage
 		return &StepError{Step: "wait for plugin", Message: err.Error()}
 	}
 	if published {
-		if err := m.unpublish(ctx, inst, s.ExternalID, target); err != nil {
+		if err := m.unpublish(ctx, inst, s, target); err != nil {
 			return err
 		}
 	}
@@ -102,7 +102,7 @@ func (m *Mounter) undo(ctx context.Context, s *localdb.Staging, published, stage
 			return err
 		}
 	}
-	return m.unstage(ctx, inst, s.ExternalID, s.StagingPath)
+	return m.unstage(ctx, inst, s)
 }
 
 // publishedElsewhere is an error if the kernel still shows at another target
@@ -142,19 +142,19 @@ func (m *Mounter) present(path string) (bool, error) {
 }
 
 // unpublish calls NodeUnpublishVolume and looks whether the mount is gone.
-func (m *Mounter) unpublish(ctx context.Context, inst *instance, external, target string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err := inst.client().NodeUnpublish(ctx, csi.UnpublishRequest{ExternalID: external, TargetPath: inst.sees(target)})
+func (m *Mounter) unpublish(ctx context.Context, inst *instance, s *localdb.Staging, target string) error {
+	err := m.call(ctx, s, "NodeUnpublishVolume", func(ctx context.Context) error {
+		return inst.client().NodeUnpublish(ctx, csi.UnpublishRequest{ExternalID: s.ExternalID, TargetPath: inst.sees(target)})
+	})
 	return m.undone("NodeUnpublishVolume", target, err)
 }
 
 // unstage calls NodeUnstageVolume and looks whether the mount is gone.
-func (m *Mounter) unstage(ctx context.Context, inst *instance, external, staging string) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	err := inst.client().NodeUnstage(ctx, csi.UnstageRequest{ExternalID: external, StagingPath: inst.sees(staging)})
-	return m.undone("NodeUnstageVolume", staging, err)
+func (m *Mounter) unstage(ctx context.Context, inst *instance, s *localdb.Staging) error {
+	err := m.call(ctx, s, "NodeUnstageVolume", func(ctx context.Context) error {
+		return inst.client().NodeUnstage(ctx, csi.UnstageRequest{ExternalID: s.ExternalID, StagingPath: inst.sees(s.StagingPath)})
+	})
+	return m.undone("NodeUnstageVolume", s.StagingPath, err)
 }
 
 // undone checks that a call has taken the mount away, whatever it answered. A

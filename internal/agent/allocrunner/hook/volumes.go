@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,6 +27,9 @@ type Mounter interface {
 	Gone(a *api.AttachmentAssignment) (bool, error)
 	// Served reports whether what is mounted is there, and may be Gone at any time.
 	Served(a *api.AttachmentAssignment) (bool, error)
+	// Late says which call for the volume its plugin does not answer, or nil; the
+	// channel is closed when that may have changed.
+	Late(a *api.AttachmentAssignment) (p *api.Problem, changed <-chan struct{})
 	// Ill is why a plugin does not serve this node any more, or nil.
 	Ill(id api.PluginID) *api.Problem
 	// Mounted says where the volume is mounted, or "". It changes nothing.
@@ -78,7 +82,11 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 		if !at.Attachment.Wanted() {
 			return &allocrunner.Waiting{Reason: fmt.Sprintf("the hold on volume %s has ended", at.Attachment.VolumeID)}
 		}
-		target, err := v.mounter.Mount(ctx, at)
+		target := ""
+		err := v.patiently(s, at, func() (err error) {
+			target, err = v.mounter.Mount(ctx, at)
+			return err
+		})
 		if err != nil {
 			return v.failed(ctx, at, err)
 		}
@@ -103,6 +111,31 @@ func (v *Volumes) Up(ctx context.Context, s *allocrunner.Step) error {
 	return nil
 }
 
+// patiently does what calls the plugin of a volume, and says meanwhile which call
+// gets no answer.
+func (v *Volumes) patiently(s *allocrunner.Step, at *api.AttachmentAssignment, do func() error) error {
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for over := false; !over; {
+			late, changed := v.mounter.Late(at)
+			s.SetLate(at.Attachment.Name, late)
+			if late != nil {
+				v.facts.SetAttachment(api.AttachmentFact{AllocID: at.Attachment.AllocID, Name: at.Attachment.Name, Problem: late})
+			}
+			select {
+			case <-changed:
+			case <-done:
+				over = true
+			}
+		}
+		s.SetLate(at.Attachment.Name, nil)
+	})
+	defer watching.Wait()
+	defer close(done)
+	return do()
+}
+
 // give gives a mounted volume to its group. That may go through millions of
 // files: it says how far it is, and ends with the wish for the allocation. Before
 // it has come to its end the volume does not count as mounted.
@@ -113,10 +146,12 @@ func (v *Volumes) give(ctx context.Context, s *allocrunner.Step, at *api.Attachm
 	wanted, cancel := s.WhileWanted(ctx)
 	defer cancel()
 	since := time.Now().UTC().Round(0)
-	err := v.mounter.Give(wanted, at, func(progress string) {
-		v.facts.SetAttachment(api.AttachmentFact{AllocID: at.Attachment.AllocID, Name: at.Attachment.Name, Problem: &api.Problem{
-			Step: "give to fs_group", Message: progress, Since: since,
-		}})
+	err := v.patiently(s, at, func() error {
+		return v.mounter.Give(wanted, at, func(progress string) {
+			v.facts.SetAttachment(api.AttachmentFact{AllocID: at.Attachment.AllocID, Name: at.Attachment.Name, Problem: &api.Problem{
+				Step: "give to fs_group", Message: progress, Since: since,
+			}})
+		})
 	})
 	if wanted.Err() != nil && err != nil {
 		return err // nobody waits for it any more
@@ -195,7 +230,7 @@ func (v *Volumes) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.N
 func (v *Volumes) Down(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
 	return worst(v.each(a, func(at *api.AttachmentAssignment) error {
-		if err := v.mounter.Unmount(ctx, at); err != nil {
+		if err := v.patiently(s, at, func() error { return v.mounter.Unmount(ctx, at) }); err != nil {
 			return v.failed(ctx, at, err)
 		}
 		v.facts.SetAttachment(api.AttachmentFact{AllocID: a.ID, Name: at.Attachment.Name, State: api.NodeDetached})

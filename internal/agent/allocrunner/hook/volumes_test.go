@@ -28,8 +28,10 @@ type mounter struct {
 	served map[string]bool
 	ill    *api.Problem
 
-	mu    sync.Mutex // guards calls, and gone in a test that watches
-	calls []string
+	mu      sync.Mutex // guards below, and gone in a test that watches
+	calls   []string
+	late    map[api.VolumeID]*api.Problem
+	changed chan struct{} // closed when late changes
 }
 
 func (m *mounter) call(ctx context.Context, call string) error {
@@ -61,6 +63,24 @@ func (m *mounter) Mounted(a *api.AttachmentAssignment) (string, error) {
 }
 
 func (m *mounter) Ill(api.PluginID) *api.Problem { return m.ill }
+
+func (m *mounter) Late(a *api.AttachmentAssignment) (*api.Problem, <-chan struct{}) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.changed == nil {
+		m.changed = make(chan struct{})
+	}
+	return m.late[a.Attachment.VolumeID], m.changed
+}
+
+// setLate says which call for a volume is not answered.
+func (m *mounter) setLate(vol api.VolumeID, p *api.Problem) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.late = map[api.VolumeID]*api.Problem{vol: p}
+	close(m.changed)
+	m.changed = nil
+}
 
 func (m *mounter) Gone(a *api.AttachmentAssignment) (bool, error) {
 	m.mu.Lock()
@@ -129,6 +149,64 @@ func TestVolumesAreMountedAndHandedOn(t *testing.T) {
 	want := api.AttachmentFact{AllocID: allocID, Name: "a", State: api.NodePublished, TargetPath: "/mnt/a"}
 	if diff := cmp.Diff(want, facts.facts["a"]); diff != "" {
 		t.Errorf("fact (-want +got):\n%s", diff)
+	}
+}
+
+// An allocation whose volume a plugin hangs over is told so while it hangs, on its
+// way up and down: the call, since when; and once.
+func TestVolumesSayWhichCallHangs(t *testing.T) {
+	t.Parallel()
+	for direction, call := range map[string]string{"Up": "mount a", "Down": "unmount a"} {
+		t.Run(direction, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				answer := make(chan struct{})
+				h, m, facts, s := volumes(map[string]api.AttachmentState{"a": api.ControllerPublished, "b": api.NodePublished},
+					func(_ context.Context, is string) error {
+						if is == call {
+							<-answer
+						}
+						return nil
+					})
+				step := h.Up
+				if direction == "Down" {
+					step = h.Down
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- step(t.Context(), s) }()
+				synctest.Wait()
+				late := &api.Problem{Step: "NodeStageVolume", Message: "plugin disk has not answered since 04:10:11 UTC", Since: time.Now()}
+				for range 2 {
+					m.setLate("vol-a", late)
+					synctest.Wait()
+					if diff := cmp.Diff(late, s.Late()); diff != "" {
+						t.Errorf("the step's (-want +got):\n%s", diff)
+					}
+				}
+				want := api.AttachmentFact{AllocID: allocID, Name: "a", Problem: late}
+				if diff := cmp.Diff(want, facts.facts["a"]); diff != "" {
+					t.Errorf("fact (-want +got):\n%s", diff)
+				}
+				if f := facts.facts["b"]; f.Problem != nil {
+					t.Errorf("the other volume's: %+v", f)
+				}
+				m.setLate("vol-a", nil)
+				close(answer)
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+				if f := facts.facts["a"]; s.Late() != nil || f.Problem != nil || f.State == "" {
+					t.Errorf("when it has answered: %+v, fact %+v", s.Late(), f)
+				}
+				var said []string
+				for _, e := range s.Events() {
+					said = append(said, e.Message)
+				}
+				if diff := cmp.Diff([]string{"NodeStageVolume: " + late.Message, "NodeStageVolume is not waited for any more"}, said); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+			})
+		})
 	}
 }
 
