@@ -557,3 +557,58 @@ func startedAgain(t *testing.T, b *host.Berth, volume string, was api.TaskStatus
 		return nil
 	})
 }
+
+// TestPluginJob_Hangs stops the driver's process, which is there and answers
+// nothing: who mounts and unmounts is told which call hangs, while it hangs. When
+// the process goes on, so do they.
+func TestPluginJob_Hangs(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	b.Apply(asJob{"raw_exec", "disk", "monolith"}.local(t, b))
+	b.Apply(diskVolume)
+	driver := runningTask(t, b, "disk", "driver").PID
+	signal := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(driver, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = syscall.Kill(driver, syscall.SIGCONT) }) // else it would not end
+	told := func(method string) {
+		t.Helper()
+		b.Eventually("it is told that "+method+" hangs", limit, func() error {
+			var info api.JobInfo
+			b.JSON(&info, "job", "status", "db")
+			want := "plugin disk has not answered since "
+			for i := range info.Allocations {
+				is := info.Allocations[i].Status
+				n := len(is.Events)
+				if p := is.Problem; p != nil && p.Step == method && strings.HasPrefix(p.Message, want) && !p.Since.IsZero() &&
+					n > 0 && strings.HasPrefix(is.Events[n-1].Message, method+": "+want) {
+					return nil
+				}
+			}
+			return fmt.Errorf("allocations: %s", b.Run("job", "status", "db", "--json"))
+		})
+	}
+	signal(syscall.SIGSTOP)
+	b.Apply(jobFile, "--detach")
+	told("NodeStageVolume")
+	signal(syscall.SIGCONT)
+	runningTask(t, b, "db", "writer")
+	b.Eventually("the problem has gone", limit, func() error {
+		var info api.JobInfo
+		b.JSON(&info, "job", "status", "db")
+		if p := info.Allocations[0].Status.Problem; p != nil {
+			return fmt.Errorf("problem: %+v", p)
+		}
+		return nil
+	})
+	signal(syscall.SIGSTOP)
+	b.Run("job", "stop", "db", "--detach")
+	told("NodeUnpublishVolume")
+	signal(syscall.SIGCONT)
+	b.Run("job", "stop", "db")
+	b.Run("volume", "delete", "pg")
+	b.Run("job", "stop", "disk")
+}
