@@ -103,6 +103,9 @@ func holder(v *api.VolumeInfo, word string) (from api.DetachFrom, err error) {
 	}
 	for _, pub := range v.Publications {
 		add(string(pub.NodeID), "node "+string(pub.NodeID), api.DetachFrom{NodeID: pub.NodeID})
+		if pub.Status.Left { // who asked for it before knows it by the provider's name
+			add(pub.Status.ExternalNodeID, "node "+string(pub.NodeID), api.DetachFrom{NodeID: pub.NodeID})
+		}
 	}
 	for _, f := range v.Findings {
 		if f.Kind == api.FindingAttached {

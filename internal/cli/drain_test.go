@@ -80,3 +80,23 @@ func TestDetachOfAStrayNode(t *testing.T) {
 		}
 	}
 }
+
+// TestDetachOfAStrayNodeTwice: it is known by the same name while it is on its way
+// off, and is waited for.
+func TestDetachOfAStrayNodeTwice(t *testing.T) {
+	t.Parallel()
+	left := &api.Publication{NodeID: "attached-0a1b", Status: api.PublicationStatus{Left: true, ExternalNodeID: "rack/7", Outcome: api.OutcomeUncertain}}
+	vol, gone := volumeIn(api.VolumeReady, ""), volumeIn(api.VolumeReady, "")
+	vol.Publications = []*api.Publication{left}
+	f := newFake(t, map[string]any{
+		"GET /v1/volume/default/pg":         inTurn{vol, vol, gone},
+		"POST /v1/volume/default/pg/detach": api.Detach{Publications: []*api.Publication{left}},
+	})
+	want := result{stdout: "volume default/pg is being detached\nvolume default/pg is detached\n"}
+	if diff := cmp.Diff(want, run(t, f.URL, "volume", "detach", "pg", "rack/7", "--by", "ada"), cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got, want := f.bodies(), []string{`{"node_id":"attached-0a1b","by":"ada"}`}; !slices.Equal(got, want) {
+		t.Errorf("sent %q, want %q", got, want)
+	}
+}

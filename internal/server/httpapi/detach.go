@@ -24,15 +24,31 @@ func (h *Handler) detachVolume(r *request) (any, error) {
 	if vol == nil {
 		return nil, noSuch("volume", string(id), r.namespace())
 	}
-	detach := &command.DetachVolume{Namespace: vol.Namespace, ID: vol.ID, UID: vol.UID, From: ask.DetachFrom, Stop: ask.Stop, By: ask.By}
+	from := known(v, vol, ask.DetachFrom)
+	detach := &command.DetachVolume{Namespace: vol.Namespace, ID: vol.ID, UID: vol.UID, From: from, Stop: ask.Stop, By: ask.By}
 	if err := detach.Validate(); err != nil {
 		return nil, err
 	}
-	before := command.Detaching(v, vol, ask.DetachFrom)
+	before := command.Detaching(v, vol, from)
 	if _, err := h.propose(r, detach); err != nil {
 		return nil, err
 	}
-	return h.detaching(before, vol, ask.DetachFrom), nil
+	return h.detaching(before, vol, from), nil
+}
+
+// known is where a volume is to be detached, by the name under which the state
+// has it: what only the provider had attached is kept under one of its own, if
+// the provider's is none that a node can have, once it is being detached.
+func known(v state.View, vol *api.Volume, from api.DetachFrom) api.DetachFrom {
+	if from.NodeID == "" || v.Publication(vol.Namespace, vol.ID, from.NodeID) != nil {
+		return from
+	}
+	for pub := range v.VolumePublications(vol.Namespace, vol.ID) {
+		if pub.Status.Left && pub.Status.ExternalNodeID == string(from.NodeID) {
+			from.NodeID = pub.NodeID
+		}
+	}
+	return from
 }
 
 // detaching is what a detachment is about, as it stands now. What it was about
@@ -49,7 +65,7 @@ func (h *Handler) detaching(before command.Held, vol *api.Volume, from api.Detac
 		d.Stopped = append(d.Stopped, orBefore(v, a))
 	}
 	if now := v.Volume(vol.Namespace, vol.ID); now != nil && now.UID == vol.UID {
-		d.Publications = append(d.Publications, command.Detaching(v, now, from).Publications...)
+		d.Publications = append(d.Publications, command.Detaching(v, now, known(v, now, from)).Publications...)
 		d.Waits = h.Explain.Volume(v, now)
 	}
 	return d

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/berth-dev/berth/api"
@@ -31,6 +32,8 @@ type fake struct {
 	explain func(state.View) []api.Wait
 	propose func(context.Context) (uint64, error)
 	save    func(io.Writer) error
+	// commits: what is proposed is applied to the state.
+	commits bool
 }
 
 func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
@@ -55,7 +58,12 @@ func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
 
 // get asks the handler, without a network.
 func (f *fake) get(method, path string, headers ...string) response {
-	r := httptest.NewRequest(method, path, http.NoBody)
+	return f.send(method, path, "", headers...)
+}
+
+// send is get with a body.
+func (f *fake) send(method, path, body string, headers ...string) response {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i+1 < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]
@@ -70,7 +78,18 @@ func (f *fake) get(method, path string, headers ...string) response {
 
 func (f *fake) View() state.View { return f.store.View() }
 
-func (f *fake) Propose(ctx context.Context, _ ...command.Command) (uint64, error) {
+func (f *fake) Propose(ctx context.Context, commands ...command.Command) (uint64, error) {
+	if f.commits {
+		tx := f.store.Begin(f.store.View().Index()+1, statetest.Now())
+		for _, c := range commands {
+			if err := c.Apply(tx); err != nil {
+				tx.Abort()
+				return 0, err
+			}
+		}
+		tx.Commit()
+		return f.store.View().Index(), nil
+	}
 	if f.propose == nil {
 		return 0, errors.New("the disk has a hole")
 	}
