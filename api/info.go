@@ -17,10 +17,25 @@ type Status struct {
 	NodesReady   int        `json:"nodes_ready"`
 	Volumes      int        `json:"volumes"`
 	Jobs         int        `json:"jobs"`
+	Snapshots    int        `json:"snapshots"`
+	// Failed are those of them that have given up: somebody has to act.
+	VolumesFailed   int `json:"volumes_failed"`
+	JobsFailed      int `json:"jobs_failed"`
+	SnapshotsFailed int `json:"snapshots_failed"`
 	// Waits is everything that waits, and why.
 	Waits []Wait `json:"waits,omitempty"`
 	// Counters are the proposer's: see the operations manual.
 	Counters map[string]int64 `json:"counters,omitempty"`
+}
+
+// NamespaceInfo is a namespace with how much there is in it. It is there as long
+// as something names it.
+type NamespaceInfo struct {
+	ID        NamespaceID `json:"id"`
+	Volumes   int         `json:"volumes"`
+	Jobs      int         `json:"jobs"`
+	Snapshots int         `json:"snapshots"`
+	Variables int         `json:"variables"`
 }
 
 // VolumeInfo is a volume with everything that concerns it.

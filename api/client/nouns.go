@@ -48,6 +48,12 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return d, err
 }
 
+// Namespaces lists the namespaces that have something in them, and the default
+// one.
+func (c *Client) Namespaces(ctx context.Context, q Query) ([]api.NamespaceInfo, uint64, error) {
+	return get[[]api.NamespaceInfo](ctx, c, q, "namespaces")
+}
+
 // Volumes lists the volumes of a namespace, or of all.
 func (c *Client) Volumes(ctx context.Context, q Query) ([]*api.Volume, uint64, error) {
 	return get[[]*api.Volume](ctx, c, q, "volumes")

@@ -209,6 +209,9 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&text, templateFlag, "", templateHelp)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		a.command = cmd.CommandPath()
+		if err := a.checkNamespace(); err != nil {
+			return err
+		}
 		if f := cmd.Flag(templateFlag); f == nil || !f.Changed {
 			return nil
 		}
@@ -220,6 +223,7 @@ func (a *app) root() *cobra.Command {
 		a.validateCommand(),
 		a.fmtCommand(),
 		a.statusCommand(),
+		a.namespaceCommand(),
 		a.jobCommand(),
 		a.volumeCommand(),
 		a.snapshotCommand(),

@@ -146,13 +146,12 @@ func (a *app) offer(cmd *cobra.Command, question asks, args []string, begin stri
 	return found[:min(len(found), maxCompleted)], cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeNamespaces are the namespaces that have something in them.
+// completeNamespaces are the namespaces that there are.
 func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	all := a.ask(cmd, func(ctx context.Context, c *client.Client) (all []known) {
-		for _, noun := range []string{"volume", "job"} {
-			k, _ := kindNamed(noun)
-			some, _ := k.list(ctx, c, client.Query{Page: &client.Page{Size: maxCompleted}})
-			all = append(all, some...)
+		some, _, _ := c.Namespaces(ctx, client.Query{Page: &client.Page{Size: maxCompleted}})
+		for _, ns := range some {
+			all = append(all, known{namespace: ns.ID})
 		}
 		return all
 	})

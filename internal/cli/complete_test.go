@@ -36,7 +36,7 @@ func TestCompletion(t *testing.T) {
 		"operation abandon p|":   "publish/default/pg/db-1-9f31c2aa@2\twaiting\n" + none,
 		"apply |":                "hcl\njson\n" + filtered,
 		"system snapshot save |": files,
-		"status --namespace |":   "default\n" + none,
+		"status --namespace |":   "default\nstaging\n" + none,
 	} {
 		args := append([]string{"__complete"}, strings.Fields(strings.TrimSuffix(words, "|"))...)
 		if strings.HasSuffix(words, " |") {

@@ -212,7 +212,7 @@ func world() map[string]any {
 		},
 		"GET /v1/status": api.Status{
 			ClusterID: "CLUSTER", ServerID: "db-1", Leader: "db-1", Version: "1.2.3", Generation: api.Generation{Number: 1},
-			Index: 7, Nodes: 2, NodesReady: 1, Volumes: 2, Jobs: 1, Waits: waits,
+			Index: 7, Nodes: 2, NodesReady: 1, Volumes: 2, Jobs: 1, VolumesFailed: 1, Waits: waits,
 		},
 		"GET /v1/vars": []*api.Variable{variable, crossed},
 		"GET /v1/var/default/nomad/jobs/db": api.VariableInfo{Variable: variable, Items: map[string]string{
@@ -225,6 +225,7 @@ func world() map[string]any {
 		"GET /v1/findings":                     findings,
 		"POST /v1/sweep":                       []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
 		"GET /v1/sweep":                        []api.SweepReport{{PluginID: "disk", Volumes: 3, Unknown: 2, Waiting: 1, Next: soon(), Problems: []string{"node db-2 is not connected"}}},
+		"GET /v1/namespaces":                   []api.NamespaceInfo{{ID: "default", Volumes: 2, Jobs: 1}, {ID: "staging", Snapshots: 3}},
 		"GET /v1/volume/default/pg/usage": []api.VolumeUsage{
 			{NodeID: node.ID, Bytes: &api.Usage{Total: 10 << 30, Used: 4 << 30, Available: 6 << 30}, Inodes: &api.Usage{Total: 1000, Used: 5, Available: 995}, Condition: &api.VolumeCondition{Abnormal: true, Message: "it\nsmokes"}},
 			{NodeID: "db-2", Unknown: "node db-2 is down"},

@@ -25,6 +25,7 @@ func usages() map[string][]string {
 		"validate":                {"berth validate volume.hcl job.hcl"},
 		"fmt":                     {"berth fmt volume.hcl job.hcl"},
 		"status":                  {"berth status", "berth status --template '{{range .Waits}}{{.Subject}}: {{.Reason}}{{\"\\n\"}}{{end}}'"},
+		"namespace list":          {"berth namespace list"},
 		"job list":                {"berth job list", "berth job list -n staging"},
 		"job status":              {"berth job status writer", "berth job status writer --json"},
 		"job explain":             {"berth job explain writer"},

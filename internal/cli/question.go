@@ -167,7 +167,7 @@ func (a *app) usages(cmd *cobra.Command, c *client.Client, v *api.VolumeInfo) {
 		rows = append(rows, []string{orDash(string(u.NodeID)), used(u.Bytes, bytesOf), used(u.Inodes, plainNumber), well(u)})
 	}
 	a.section("Usage")
-	a.table("NODE BYTES INODES?1 CONDITION~", rows)
+	a.table("NODE! BYTES INODES?1 CONDITION~?2", rows)
 }
 
 func bytesOf(n int64) string {

@@ -38,9 +38,17 @@ func (a *app) statusCommand() *cobra.Command {
 			a.facts("Cluster", s.ClusterID, "Server", s.ServerID, "Leader", leader, "Version", s.Version,
 				"Generation", generation, "Index", strconv.FormatUint(s.Index, 10),
 				"Nodes", fmt.Sprintf("%d of %d ready", s.NodesReady, s.Nodes),
-				"Volumes", strconv.Itoa(s.Volumes), "Jobs", strconv.Itoa(s.Jobs))
+				"Volumes", counts(s.Volumes, s.VolumesFailed), "Jobs", counts(s.Jobs, s.JobsFailed), "Snapshots", counts(s.Snapshots, s.SnapshotsFailed))
 			a.waits(s.Waits)
 			return nil
 		},
 	}
+}
+
+// counts are how many things of a noun there are, and how many of them failed.
+func counts(all, failed int) string {
+	if failed == 0 {
+		return strconv.Itoa(all)
+	}
+	return fmt.Sprintf("%d, %d of them failed", all, failed)
 }

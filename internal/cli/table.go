@@ -27,6 +27,8 @@ const (
 	gap = 2
 	// shortest is how short text gets before other columns are left out.
 	shortest = 16
+	// least is how short that gets which is shortened last.
+	least = 12
 )
 
 func columns(heading string) []column {
@@ -94,26 +96,26 @@ func fitWidth(all []column, limit int) {
 		if over <= 0 {
 			return
 		}
-		var widest, least, last *column
+		var widest, first, last *column
 		for i := range all {
 			c := &all[i]
 			switch {
 			case c.out:
 			case c.shorten && c.width > shortest && (widest == nil || c.width > widest.width):
 				widest = c
-			case c.leave > 0 && (least == nil || c.leave < least.leave):
-				least = c
-			case c.last && c.width > shortest:
+			case c.leave > 0 && (first == nil || c.leave < first.leave):
+				first = c
+			case c.last && c.width > least:
 				last = c
 			}
 		}
 		switch {
 		case widest != nil:
 			widest.width = max(shortest, widest.width-over)
-		case least != nil:
-			least.out = true
+		case first != nil:
+			first.out = true
 		case last != nil:
-			last.width = max(shortest, last.width-over)
+			last.width = max(least, last.width-over)
 		default:
 			return
 		}

@@ -130,7 +130,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 			rows = append(rows, []string{at.AllocID.Short(), string(at.JobID), string(at.NodeID), at.Name,
 				writes(at), string(at.Status.State), orDash(at.Status.TargetPath)})
 		}
-		a.table("ALLOCATION JOB NODE REQUEST?1 USE?2 STATE MOUNTED-AT~?3", rows)
+		a.table("ALLOCATION JOB?4 NODE!?5 REQUEST?1 USE?2 STATE MOUNTED-AT~?3", rows)
 	}
 	if len(v.Publications) > 0 {
 		a.section("On nodes")
@@ -138,7 +138,7 @@ func (a *app) showVolume(cmd *cobra.Command, args []string) error {
 		for _, p := range v.Publications {
 			rows = append(rows, []string{string(p.NodeID), attached(p), yes(p.Status.Staged), orDash(p.Status.ExternalNodeID)})
 		}
-		a.table("NODE ATTACHED STAGED EXTERNAL-NODE?1", rows)
+		a.table("NODE! ATTACHED STAGED?2 EXTERNAL-NODE?1", rows)
 		a.growth(v.Publications)
 	}
 	a.usages(cmd, c, &v)

@@ -24,6 +24,17 @@ func longWorld() map[string]any {
 			Meta: meta, Namespace: "default", ID: longID, Desired: api.Present,
 			Spec: api.VolumeSpec{PluginID: "csi.hetzner.cloud"}, Status: api.VolumeStatus{State: api.VolumeCreating, Capacity: 10 << 30},
 		}},
+		"GET /v1/volume/default/orders": api.VolumeInfo{
+			Volume: &api.Volume{Meta: meta, Namespace: "default", ID: "orders", Desired: api.Present, Status: api.VolumeStatus{State: api.VolumeReady}},
+			Attachments: []*api.Attachment{{
+				Meta: meta, AllocID: longAlloc, Name: "data", Namespace: "default", VolumeID: "orders", NodeID: longNode, JobID: "orders-primary",
+				AccessMode: api.SingleNodeMultiWriter, AttachmentMode: api.FileSystem, Status: api.AttachmentStatus{State: api.NodePublished, TargetPath: "/var/lib/berth/csi/mount/data-35a5ae8f59f5"},
+			}},
+			Publications: []*api.Publication{{NodeID: longNode, Status: api.PublicationStatus{Outcome: api.OutcomePublished, ExternalNodeID: longNode}}},
+		},
+		"GET /v1/volume/default/orders/usage": []api.VolumeUsage{
+			{NodeID: longNode, Bytes: &api.Usage{Total: 1023 << 30, Used: 1022<<30 + 1<<29, Available: 1 << 29}, Inodes: &api.Usage{Total: 10_000_000, Used: 5, Available: 9_999_995}, Condition: &api.VolumeCondition{Abnormal: true, Message: "it smokes"}},
+		},
 		"GET /v1/jobs": []api.JobInfo{{
 			Job:   &api.Job{Meta: meta, Namespace: "default", ID: "orders-primary", Revision: 1234, Spec: api.JobSpec{Type: api.JobService}},
 			State: api.JobStopping,
@@ -52,6 +63,28 @@ func longWorld() map[string]any {
 		"GET /v1/service/orders": api.ServiceInfo{Namespace: "default", Name: "orders", Instances: []api.ServiceInstance{{
 			Address: "10.21.33.7", Port: 25432, JobID: "orders-primary", AllocID: longAlloc, NodeID: longNode, Status: api.CheckPassing, Healthy: true, Tags: []string{"primary", "europe"},
 		}}},
+	}
+}
+
+// TestTablesOfAVolumeAreAsWideAsTheTerminal: who holds it, where it is and how full
+// it is.
+func TestTablesOfAVolumeAreAsWideAsTheTerminal(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, longWorld())
+	for _, limit := range []int{40, 60, 80, 120} {
+		got := runWith(t, cli.Env{Columns: func() int { return limit }}, f.URL, "volume", "status", "orders")
+		for _, title := range []string{"Held by", "On nodes", "Usage"} {
+			_, below, found := strings.Cut(got.stdout, "\n"+title+"\n")
+			table, _, _ := strings.Cut(below, "\n\n")
+			if !found || strings.Count(strings.TrimSpace(table), "\n") != 1 {
+				t.Errorf("%d columns: there is no table %q of one row in\n%s", limit, title, got.stdout)
+			}
+			for line := range strings.Lines(table) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > limit {
+					t.Errorf("%q has %d columns in %d:\n%s", title, n, limit, table)
+				}
+			}
+		}
 	}
 }
 

@@ -67,9 +67,7 @@ func (h *Handler) newStream(r *request) (*stream, error) {
 		s.filters = append(s.filters, f)
 		s.topics = append(s.topics, f.Topic)
 	}
-	if s.namespace = api.NamespaceID(r.query.Get("namespace")); s.namespace == "*" {
-		s.namespace = ""
-	}
+	s.namespace = r.someNamespace(&p)
 	if r.query.Get("index") != "" {
 		index, err := r.number("index")
 		s.index = index

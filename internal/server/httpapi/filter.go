@@ -47,8 +47,12 @@ func parseFilter(t reflect.Type, text string) (filter, *api.Field) {
 			Mend: "write field==value, field!=value or field^=prefix, such as status.state==ready",
 		}
 	}
-	name, word := text[:at], text[at+len(op):]
+	name := strings.TrimSpace(text[:at])
 	path, leaf, problem := resolve(t, name)
+	if problem != nil {
+		return filter{}, problem
+	}
+	word, problem := unquoted(strings.TrimSpace(text[at+len(op):]))
 	if problem != nil {
 		return filter{}, problem
 	}
@@ -62,6 +66,25 @@ func parseFilter(t reflect.Type, text string) (filter, *api.Field) {
 		return filter{}, &api.Field{Path: "filter", Message: fmt.Sprintf("compares %s with %q", name, word), Mend: "give " + wanted}
 	}
 	return filter{path: path, op: op, value: value}, nil
+}
+
+// unquoted is what a filter compares with, as it stands there or, if it begins with
+// a quote, what is between that and the other one.
+func unquoted(word string) (string, *api.Field) {
+	if word == "" || word[0] != '"' && word[0] != '\'' {
+		return word, nil
+	}
+	text, err := strconv.Unquote(word)
+	if inner, closed := strings.CutSuffix(word[1:], "'"); word[0] == '\'' && closed && !strings.Contains(inner, "'") {
+		text, err = inner, nil
+	}
+	if err != nil {
+		return "", &api.Field{
+			Path: "filter", Message: fmt.Sprintf("has the value %s, which begins with a quote and is no text in quotes", word),
+			Mend: `write "text" or 'text'; a quote of the value itself stands in the other quotes`,
+		}
+	}
+	return text, nil
 }
 
 // resolve finds the way from a type to a field, and the type of what it leads to.

@@ -96,9 +96,7 @@ func (r *request) page(t reflect.Type) (page, error) {
 		list     page
 		problems = func(path, value, mend string) { p.Addf(path, mend, "is %q", value) }
 	)
-	if list.namespace = api.NamespaceID(r.query.Get("namespace")); list.namespace == "*" {
-		list.namespace = ""
-	}
+	list.namespace = r.someNamespace(&p)
 	list.prefix = r.query.Get("prefix")
 	if s := r.query.Get("per_page"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -126,6 +124,17 @@ func (r *request) page(t reflect.Type) (page, error) {
 		list.filters = append(list.filters, f)
 	}
 	return list, p.Err("the request")
+}
+
+// someNamespace is the parameter namespace of what is for one or for all, which is
+// empty.
+func (r *request) someNamespace(p *api.Problems) api.NamespaceID {
+	ns := r.query.Get("namespace")
+	if ns == "" || ns == "*" {
+		return ""
+	}
+	p.Name("namespace", ns)
+	return api.NamespaceID(ns)
 }
 
 // byID yields the rows of a table whose key begins with their id.

@@ -141,7 +141,13 @@ func describeParameter(name, in string) object {
 	p := parameters()[name]
 	schema := object{"type": "string"}
 	if p.number {
-		schema = object{"type": "integer", "minimum": 0}
+		schema = object{"type": "integer"}
+		if !p.signed {
+			schema["minimum"] = p.least
+		}
+		if p.most > 0 {
+			schema["maximum"] = p.most
+		}
 	}
 	if p.many {
 		schema = object{"type": "array", "items": schema}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ type schema struct {
 	Required             []string
 	Items                *schema
 	AnyOf                []*schema `json:"anyOf"`
-	Minimum              *float64
+	Minimum, Maximum     *float64
 	Description          string
 }
 
@@ -417,5 +418,43 @@ func drain(results []reflect.Value) {
 			_, _ = io.Copy(io.Discard, body)
 			_ = body.Close()
 		}
+	}
+}
+
+// TestDescribedNumbersAreTaken: the least and the greatest number that the
+// description has for a parameter is taken, and what is beyond it refused.
+func TestDescribedNumbersAreTaken(t *testing.T) {
+	t.Parallel()
+	d, f := describe(t)
+	looked := 0
+	for path, methods := range d.Paths {
+		op := methods["get"]
+		if op == nil || strings.Contains(path, "/agent/") || strings.Contains(path, "{") || path == "/v1/events" {
+			continue // what is asked of nobody in particular
+		}
+		for _, p := range op.Parameters {
+			if p.In != "query" || p.Schema.Type != "integer" {
+				continue
+			}
+			ask := func(number float64) string {
+				query := fmt.Sprintf("?%s=%d", p.Name, int64(number))
+				if p.Name == "index" {
+					query += "&wait=0s"
+				}
+				return strconv.Itoa(f.get("GET", path+query).status)
+			}
+			looked++
+			for bound, step := range map[*float64]float64{p.Schema.Minimum: -1, p.Schema.Maximum: 1} {
+				if bound == nil {
+					continue
+				}
+				if got := ask(*bound) + " " + ask(*bound+step); got != "200 400" {
+					t.Errorf("%s: %s of %v and of %v is answered %s, want 200 400", path, p.Name, *bound, *bound+step, got)
+				}
+			}
+		}
+	}
+	if looked < 20 {
+		t.Errorf("%d numbers were found, of some 25", looked)
 	}
 }

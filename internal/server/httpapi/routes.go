@@ -50,6 +50,8 @@ func (h *Handler) routes() []route {
 // nounRoutes are for whoever works with the nouns.
 func (h *Handler) nounRoutes() []route {
 	return []route{
+		{pattern: "GET /v1/namespaces", name: "Namespaces", doc: "List the namespaces that have something in them, and the default one, with how much there is in each.",
+			handle: list(h, namespaces()), query: lists(), answer: []api.NamespaceInfo{}},
 		{pattern: "GET /v1/volumes", name: "Volumes", doc: "List volumes.",
 			handle: list(h, volumes()), query: lists("namespace"), answer: []*api.Volume{}},
 		{pattern: "GET /v1/volume/{namespace}/{id}", name: "Volume", doc: "Read a volume with all that concerns it.",
@@ -250,6 +252,10 @@ type parameter struct {
 	doc string
 	// number: it is one, and not text.
 	number bool
+	// signed: the number may be below 0. Else least is the least, and most the
+	// greatest if it is not 0.
+	signed      bool
+	least, most int
 	// many: it may be there several times.
 	many bool
 }
@@ -258,7 +264,7 @@ type parameter struct {
 func parameters() map[string]parameter {
 	return map[string]parameter{
 		"allocation": {doc: "The whole id of an allocation."},
-		"filter":     {doc: "A condition on the rows: field==value, field!=value or field^=prefix. All that are given must hold.", many: true},
+		"filter":     {doc: "A condition on the rows: field==value, field!=value or field^=prefix, the value as it is or in quotes. All that are given must hold.", many: true},
 		"follow":     {doc: "true goes on until the task has ended."},
 		"generation": {doc: "The generation that index is of, which the stream said with it.", number: true},
 		"id":         {doc: "The id of what is meant."},
@@ -270,15 +276,15 @@ func parameters() map[string]parameter {
 		"namespace":  {doc: "The namespace; in lists * or none for all."},
 		"next_token": {doc: "Where the page begins: the " + api.HeaderNext + " header of the one before."},
 		"node":       {doc: "The id of a node."},
-		"offset":     {doc: "The position to begin at, counted in all bytes that the task ever wrote; below 0 from the end.", number: true},
+		"offset":     {doc: "The position to begin at, counted in all bytes that the task ever wrote; below 0 from the end.", number: true, signed: true},
 		"path":       {doc: "The path of a variable: words with slashes between them."},
-		"per_page":   {doc: fmt.Sprintf("How many rows a page has at most, 1 to %d. Without it there is one page.", maxPage), number: true},
+		"per_page":   {doc: fmt.Sprintf("How many rows a page has at most, 1 to %d. Without it there is one page.", maxPage), number: true, least: 1, most: maxPage},
 		"prefix":     {doc: "How the ids begin."},
 		"reclaim":    {doc: "What becomes of the volume's data: delete or retain. Without it, retain for a volume that was registered, else delete."},
 		"tail":       {doc: "Begin so many lines before the end.", number: true},
 		"task":       {doc: "The name of a task."},
 		"topic":      {doc: "A noun, such as volume, or one row, such as volume:pg. Several are added up; none are all.", many: true},
-		"revision":   {doc: "The number of a revision.", number: true},
+		"revision":   {doc: "The number of a revision.", number: true, least: 1},
 		"type":       {doc: "Which of the two that a task writes: stdout or stderr; stdout if it is not given."},
 		"version":    {doc: "Write only if the object has this version.", number: true},
 		"volume":     {doc: "The id of a volume."},

@@ -23,11 +23,18 @@ func (h *Handler) status(*request) (any, error) {
 		s.Nodes++
 		s.NodesReady += one(n.Status.State == api.NodeReady)
 	}
-	for range v.Volumes("") {
+	for vol := range v.Volumes("") {
 		s.Volumes++
+		s.VolumesFailed += one(vol.Status.State == api.VolumeFailed)
 	}
-	for range v.Jobs("") {
+	for job := range v.Jobs("") {
 		s.Jobs++
+		// Only what ends can fail for good.
+		s.JobsFailed += one(job.Spec.Type.Ends() && jobState(job, collect(v.LiveAllocations(job.UID))) == api.JobFailed)
+	}
+	for snapshot := range v.Snapshots("") {
+		s.Snapshots++
+		s.SnapshotsFailed += one(snapshot.Status.State == api.SnapshotFailed)
 	}
 	s.Waits = h.Explain.Everything(v)
 	return s, nil
