@@ -52,7 +52,7 @@ func (r *Runner) runDown(ctx context.Context) {
 // insist repeats a step of the way down until it succeeds, and reports whether
 // it did before ctx ended.
 func (r *Runner) insist(ctx context.Context, step string, do func() error) bool {
-	for delay := firstRetry; ctx.Err() == nil; delay = min(2*delay, lastRetry) {
+	for delay := firstRetry; ctx.Err() == nil; {
 		err := do()
 		if err == nil {
 			r.solved()
@@ -63,7 +63,7 @@ func (r *Runner) insist(ctx context.Context, step string, do func() error) bool 
 		}
 		r.setProblem(step, err, time.Now().Add(delay))
 		r.log.Warn("allocation cannot end yet", "step", step, "error", err, "retry", delay)
-		r.pause(ctx, delay)
+		delay = r.retryAfter(ctx, delay)
 	}
 	return false
 }

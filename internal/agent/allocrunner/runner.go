@@ -289,14 +289,26 @@ func (r *Runner) unwanted() bool {
 }
 
 // pause waits for a change of the assignment, or for d.
-func (r *Runner) pause(ctx context.Context, d time.Duration) {
+func (r *Runner) pause(ctx context.Context, d time.Duration) (news bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-r.changed:
+		return true
 	case <-ctx.Done():
 	}
+	return false
+}
+
+// retryAfter waits out the delay before another try, and answers the one before
+// the next. News begin anew: what was in the way may be gone, an engine be back,
+// and need another moment.
+func (r *Runner) retryAfter(ctx context.Context, delay time.Duration) (next time.Duration) {
+	if r.pause(ctx, delay) {
+		return firstRetry
+	}
+	return min(2*delay, lastRetry)
 }
 
 // now is the present without its monotonic part, as it will come back from a

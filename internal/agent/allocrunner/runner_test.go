@@ -116,6 +116,64 @@ func TestFailingHookIsRetriedWithBackoff(t *testing.T) {
 	})
 }
 
+// An engine that was back and needed another moment was tried again a minute
+// later: as long as it had been away was its backoff.
+func TestNewsBeginTheBackoffAnew(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		step string
+		wish api.AllocAssignment
+	}{
+		"Up":   {"up b", wanted()},
+		"Down": {"down b", unwanted()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble(t, func(t *testing.T, w *world) {
+				var tries []time.Duration
+				began := time.Now()
+				w.fail = func(step string) error {
+					if step == tc.step {
+						tries = append(tries, time.Since(began))
+						return errBroken
+					}
+					return nil
+				}
+				r := w.fresh()
+				stop := w.start(r)
+				synctest.Wait()
+				r.Update(tc.wish)
+				after(10 * time.Minute)
+				tries, began = nil, time.Now()
+				r.Retry()
+				after(2 * time.Second)
+				ms := time.Millisecond
+				if diff := cmp.Diff([]time.Duration{0, 250 * ms, 750 * ms, 1750 * ms}, tries); diff != "" {
+					t.Errorf("tries after the news (-want +got):\n%s", diff)
+				}
+				must(t, stop)
+			})
+		})
+	}
+}
+
+func TestNewsBeginTheBackoffOfWhatIsPartlyUpAnew(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, w *world) {
+		h := &halfway{reason: errBroken}
+		r := w.runnerOf(localdb.Allocation{Assignment: wanted()}, h)
+		stop := w.start(r)
+		after(10 * time.Minute)
+		h.ups = 0
+		r.Retry()
+		after(2 * time.Second)
+		if h.ups != 4 {
+			t.Errorf("after the news it was called %d times in 2s, want 4", h.ups)
+		}
+		must(t, stop)
+	})
+}
+
 func TestWaitingHookIsCalledWhenTheAssignmentChanges(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {

@@ -56,9 +56,11 @@ func (r *Runner) stay(ctx context.Context, failing string, err error, delay time
 	case end != "":
 		r.turn(end, "")
 		return true, 0
+	case errors.Is(lost, errChanged):
+		return false, firstRetry
 	case lost != nil:
 		r.setProblem("watch", lost, time.Now().Add(delay))
-		r.pause(ctx, delay)
+		return false, r.retryAfter(ctx, delay)
 	case err == nil:
 		return false, firstRetry
 	case waits:
@@ -94,8 +96,7 @@ func (r *Runner) later(ctx context.Context, failing string, err error, delay tim
 	}
 	r.setProblem(failing, err, time.Now().Add(delay))
 	r.log.Warn("hook failed", "hook", failing, "error", err, "retry", delay)
-	r.pause(ctx, delay)
-	return min(2*delay, lastRetry)
+	return r.retryAfter(ctx, delay)
 }
 
 // up calls every hook's Up in order, when what they work with is recorded. It
@@ -163,10 +164,14 @@ func (r *Runner) watch(ctx context.Context, period time.Duration) (end api.Alloc
 	case o := <-outcomes:
 		return ended(o.news), o.err
 	case <-r.changed:
+		return "", errChanged
 	case <-ctx.Done():
 	}
 	return "", nil
 }
+
+// errChanged ends a watch: there are news.
+var errChanged = errors.New("there are news")
 
 // ended is how the allocation has ended by a hook's word, or "".
 func ended(news News) api.AllocState {
