@@ -25,36 +25,51 @@ func (r *request) variable() (api.NamespaceID, api.VariablePath) {
 }
 
 // held is a variable with what it holds, as one view had them. Without a row
-// there is none, and table is when any was last written.
+// there is none.
 type held struct {
 	row     *api.Variable
 	content *state.VariableContent
-	table   uint64
+	// at is when what there is, or that there is none, was last written, or later.
+	at uint64
+	// began is when the cluster's generation did, or later. After a restore all
+	// variables are of that moment: what was known of them is of another past, and
+	// may have a higher index.
+	began uint64
+}
+
+func hold(v state.View, ns api.NamespaceID, path api.VariablePath) held {
+	q := v.Quiet()
+	got := held{row: v.Variable(ns, path), content: q.VariableContent(ns, path), at: q.VariablesIndex()}
+	if got.row != nil {
+		got.at = got.row.ModifyIndex
+	}
+	if c := v.Cluster(); c != nil {
+		got.began = c.ModifyIndex
+	}
+	got.at = max(got.at, got.began)
+	return got
 }
 
 // getVariable answers also while there is none: who has an index waits for one
 // to come, and is not told of others that come.
 func (h *Handler) getVariable(r *request) (any, error) {
 	ns, path := r.variable()
+	r.w.Header().Set("Cache-Control", "no-store")
 	known := false // this request has found already that there is none
 	found, err := h.block(r, func(v state.View) (any, uint64, error) {
-		got := held{row: v.Variable(ns, path), content: v.Quiet().VariableContent(ns, path), table: v.Quiet().VariablesIndex()}
-		switch {
-		case got.row != nil:
-			known = false
-			return got, got.row.ModifyIndex, nil
-		case known:
-			return got, 0, nil
+		got := hold(v, ns, path)
+		if got.row == nil && known {
+			return got, got.began, nil
 		}
-		known = true
-		return got, got.table, nil
+		known = got.row == nil
+		return got, got.at, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	got, _ := found.(held)
 	if got.row == nil {
-		r.w.Header().Set(api.HeaderIndex, strconv.FormatUint(max(got.table, 1), 10))
+		r.w.Header().Set(api.HeaderIndex, strconv.FormatUint(max(got.at, 1), 10))
 		return nil, noSuch("variable", string(path), ns)
 	}
 	return h.opened.read(h, got)

@@ -282,6 +282,44 @@ func TestWhoWaitsForAVariableIsToldWhenItComes(t *testing.T) {
 	})
 }
 
+// TestWhoFollowsAVariableHearsOfARestore, though what came back is older than what
+// was known.
+func TestWhoFollowsAVariableHearsOfARestore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		defer w.stop()
+		const path = "/v1/var/default/nomad/jobs/db"
+		w.putVariable("default", "nomad/jobs/db", "old")
+		var saved bytes.Buffer
+		if err := w.SaveState(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		w.putVariable("default", "nomad/jobs/db", "new")
+		w.putVariable("default", "nomad/jobs/web", "new")
+		const other = "/v1/var/default/nomad/jobs/web"
+		p, gone := w.poll(path, w.index(path), "5m"), w.poll(other, w.index(other), "5m")
+		synctest.Wait()
+		if _, err := w.RestoreState(t.Context(), &saved); err != nil {
+			t.Fatal(err)
+		}
+		if <-p.done; !strings.Contains(p.body, `"old"`) || p.took >= time.Minute {
+			t.Errorf("who follows it was told %d %s after %s", p.status, p.body, p.took)
+		}
+		if <-gone.done; gone.status != http.StatusNotFound || gone.took >= time.Minute {
+			t.Errorf("who follows what did not come back was told %d %s after %s", gone.status, gone.body, gone.took)
+		}
+		again := w.poll(path, w.index(path), "5m")
+		if synctest.Wait(); !again.waiting() {
+			t.Errorf("who asks again was told %d %s at once", again.status, again.body)
+		}
+		w.putVariable("default", "nomad/jobs/db", "next")
+		if <-again.done; !strings.Contains(again.body, `"next"`) {
+			t.Errorf("after the restore it changed, and who follows it was told %d %s", again.status, again.body)
+		}
+	})
+}
+
 // opens counts how often something is opened.
 type opens struct {
 	httpapi.Keyring
