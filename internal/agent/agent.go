@@ -326,16 +326,3 @@ func (a *Agent) serve(ctx context.Context) error {
 	}
 	return a.link.Run(ctx)
 }
-
-// Destroy ends all of the node's allocations for good, in the time that ctx
-// leaves. It is for agents that were never meant to stay; Run must be running.
-func (a *Agent) Destroy(ctx context.Context) error {
-	switch left := a.allocations.destroy(ctx); left {
-	case 0:
-		return nil
-	case 1:
-		return errors.New("end all allocations in time: one is left")
-	default:
-		return fmt.Errorf("end all allocations in time: %d are left", left)
-	}
-}

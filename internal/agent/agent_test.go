@@ -238,7 +238,7 @@ func TestDestroyEndsInBoundedTimeAndTakesNothingOn(t *testing.T) {
 		defer stop()
 		ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 		defer cancel()
-		if err := a.Destroy(ctx); err == nil || err.Error() != "end all allocations in time: one is left" {
+		if err := a.Destroy(ctx); err == nil || err.Error() != "end all allocations in time: one is left: allocation b (tasks: stop task t: it is in state D)" {
 			w.t.Errorf("Destroy: %v", err)
 		}
 		w.wantTasks("after Destroy", 1, 2)

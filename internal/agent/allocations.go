@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -379,17 +381,10 @@ func (s *allocations) running(id api.AllocID) (map[*api.Task]int, error) {
 	return nil, api.Errorf(api.CodeUnavailable, "the node has nothing of allocation %s yet, or no more", id.Short())
 }
 
-// count is how many allocations there are.
-func (s *allocations) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.runners)
-}
-
-// destroy ends all allocations for good and returns when they are gone, or how
-// many are left when ctx ends. Those that run plugins go last: the others'
+// destroy ends all allocations for good and returns when they are gone, or those
+// that are left when ctx ends. Those that run plugins go last: the others'
 // volumes need them.
-func (s *allocations) destroy(ctx context.Context) (left int) {
+func (s *allocations) destroy(ctx context.Context) []runner.Runner {
 	for {
 		s.mu.Lock()
 		s.draining = true
@@ -409,15 +404,15 @@ func (s *allocations) destroy(ctx context.Context) (left int) {
 				s.tell(r, runner.Runner.Stop)
 			}
 		}
-		left, changed := len(s.runners), s.changed
+		left := slices.Collect(maps.Values(s.runners))
+		changed := s.changed
 		s.mu.Unlock()
-		if left == 0 {
-			return 0
+		if len(left) == 0 || ctx.Err() != nil {
+			return left
 		}
 		select {
 		case <-changed:
-		case <-ctx.Done():
-			return s.count() // some may have ended in the meantime
+		case <-ctx.Done(): // some may have ended in the meantime
 		}
 	}
 }

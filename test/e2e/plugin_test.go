@@ -574,26 +574,9 @@ func TestPluginJob_Hangs(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { _ = syscall.Kill(driver, syscall.SIGCONT) }) // else it would not end
-	told := func(method string) {
-		t.Helper()
-		b.Eventually("it is told that "+method+" hangs", limit, func() error {
-			var info api.JobInfo
-			b.JSON(&info, "job", "status", "db")
-			want := "plugin disk has not answered since "
-			for i := range info.Allocations {
-				is := info.Allocations[i].Status
-				n := len(is.Events)
-				if p := is.Problem; p != nil && p.Step == method && strings.HasPrefix(p.Message, want) && !p.Since.IsZero() &&
-					n > 0 && strings.HasPrefix(is.Events[n-1].Message, method+": "+want) {
-					return nil
-				}
-			}
-			return fmt.Errorf("allocations: %s", b.Run("job", "status", "db", "--json"))
-		})
-	}
 	signal(syscall.SIGSTOP)
 	b.Apply(jobFile, "--detach")
-	told("NodeStageVolume")
+	saysWhatHangs(t, b, "NodeStageVolume")
 	signal(syscall.SIGCONT)
 	runningTask(t, b, "db", "writer")
 	b.Eventually("the problem has gone", limit, func() error {
@@ -606,9 +589,62 @@ func TestPluginJob_Hangs(t *testing.T) {
 	})
 	signal(syscall.SIGSTOP)
 	b.Run("job", "stop", "db", "--detach")
-	told("NodeUnpublishVolume")
+	saysWhatHangs(t, b, "NodeUnpublishVolume")
 	signal(syscall.SIGCONT)
 	b.Run("job", "stop", "db")
 	b.Run("volume", "delete", "pg")
 	b.Run("job", "stop", "disk")
+}
+
+// saysWhatHangs waits until an allocation of job db says that a call hangs.
+func saysWhatHangs(t *testing.T, b *host.Berth, method string) {
+	t.Helper()
+	b.Eventually("it is told that "+method+" hangs", limit, func() error {
+		var info api.JobInfo
+		b.JSON(&info, "job", "status", "db")
+		want := "plugin disk has not answered since "
+		for i := range info.Allocations {
+			is := info.Allocations[i].Status
+			n := len(is.Events)
+			if p := is.Problem; p != nil && p.Step == method && strings.HasPrefix(p.Message, want) && !p.Since.IsZero() &&
+				n > 0 && strings.HasPrefix(is.Events[n-1].Message, method+": "+want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("allocations: %s", b.Run("job", "status", "db", "--json"))
+	})
+}
+
+// TestPluginJob_HangsAtTheEnd ends a development agent whose driver hangs: it ends
+// in bounded time, with status 1 and the reason for what it leaves. The next one
+// takes that over, and ends it when the driver goes on.
+func TestPluginJob_HangsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := host.Start(t, host.Options{})
+	b.Apply(asJob{"raw_exec", "disk", "monolith"}.local(t, b))
+	b.Apply(diskVolume)
+	b.Apply(jobFile)
+	runningTask(t, b, "db", "writer")
+	driver := runningTask(t, b, "disk", "driver").PID
+	t.Cleanup(func() { _ = syscall.Kill(driver, syscall.SIGCONT) }) // else it would not end
+	if err := syscall.Kill(driver, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	b.Run("job", "stop", "db", "--detach")
+	saysWhatHangs(t, b, "NodeUnpublishVolume")
+	if status := b.Interrupt(); status != 1 {
+		t.Errorf("the agent ended with status %d, want 1", status)
+	}
+	for _, words := range []string{
+		"end all allocations in time: 2 are left: allocation ", "(NodeUnpublishVolume: plugin disk has not answered since ",
+		"(it is plugin disk, and goes after those that may have its volumes)", "the data stays in " + b.DataDir,
+	} {
+		if out := b.Output(); !strings.Contains(out, words) {
+			t.Errorf("the agent said %s, want %q in it", out, words)
+		}
+	}
+	if err := syscall.Kill(driver, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.Resume()
 }

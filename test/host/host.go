@@ -370,6 +370,13 @@ func (b *Berth) Stop() {
 	}
 }
 
+// Interrupt ends the agent with SIGINT, and answers its exit status. A development
+// agent that cannot end what it runs leaves it.
+func (b *Berth) Interrupt() (status int) {
+	b.tb.Helper()
+	return b.end(syscall.SIGINT).ExitCode()
+}
+
 // HangUp ends the agent as a terminal that is closed does.
 func (b *Berth) HangUp() {
 	b.tb.Helper()

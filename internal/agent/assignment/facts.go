@@ -65,6 +65,16 @@ func (f *Facts) SetDrivers(drivers map[string]api.Driver) {
 	f.set("drivers", level{fact: drivers, add: func(r *api.Facts) { r.Drivers = drivers }})
 }
 
+// Allocation is how an allocation was last said to be, or nil.
+func (f *Facts) Allocation(id api.AllocID) *api.AllocStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if said, ok := f.levels["allocation/"+string(id)].fact.(api.AllocFact); ok {
+		return &said.Status
+	}
+	return nil
+}
+
 // Gone has somebody hear of every instance of which the servers know that it is
 // gone. It is called before the first report.
 func (f *Facts) Gone(heard func(api.InstanceFact)) { f.gone = heard }
