@@ -71,13 +71,12 @@ func (w *world) end() {
 			t.Errorf("destroy %s: %v", id, err)
 		}
 	}
+	w.rest()
 	for _, remains := range [][]string{w.runDirs(), w.mounts(), w.processes(), w.cgroups()} {
 		if len(remains) > 0 {
 			t.Errorf("the test leaves %q", remains)
 		}
 	}
-	// A supervisor of an agent that was killed is init's to reap, and in the group
-	// a moment longer than anything tells of it.
 	eventually(t, "the supervisors have left their cgroup", func() bool {
 		for _, dir := range w.cgroupDirs("supervisors") {
 			_ = syscall.Rmdir(dir)
@@ -212,6 +211,14 @@ func (w *world) processes() []string {
 		return pid != strconv.Itoa(os.Getpid()) &&
 			(strings.Contains(string(groups), w.config.CgroupParent+"/") || strings.Contains(string(line), w.root+"/"))
 	})
+}
+
+// rest waits until no process is left. A supervisor of an agent that was killed is
+// init's to reap: it has let go of its lock, and is still in its cgroup, for a
+// moment longer than anything tells of it.
+func (w *world) rest() {
+	w.t.Helper()
+	eventually(w.t, "no process is left", func() bool { return len(w.processes()) == 0 })
 }
 
 // ctx bounds what a test may wait for.
