@@ -177,3 +177,19 @@ func TestCreateSaysWhatIsInTheWay(t *testing.T) {
 		t.Errorf("Create says %v", err)
 	}
 }
+
+func TestWakeMovesNothing(t *testing.T) {
+	t.Parallel()
+	own := func() string {
+		b, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := own()
+	cgroup.Wake()
+	if after := own(); after != before {
+		t.Errorf("the process was in\n%s, and is in\n%s", before, after)
+	}
+}

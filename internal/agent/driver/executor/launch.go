@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/berth-dev/berth/api"
@@ -52,6 +53,9 @@ func (t *Tasks) Start(ctx context.Context, spec Spec) error {
 // lock, and passes it on to the supervisor.
 func (t *Tasks) launch(ctx context.Context, dir runDir, lock *os.File, spec Spec) error {
 	defer func() { _ = lock.Close() }()
+	var waking sync.WaitGroup
+	defer waking.Wait()
+	waking.Go(cgroup.Wake)
 	status, err := t.settle(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("start task %s: %w", spec.ID, err)
