@@ -23,7 +23,7 @@ import (
 type soak struct {
 	*machine
 	metrics string
-	jobs    int
+	count   int // of jobs with volumes
 	length  time.Duration
 	random  *rand.Rand // of who holds mu
 	mu      sync.Mutex
@@ -32,21 +32,25 @@ type soak struct {
 // visitorsSleep is what some visitors of tasks run, and nobody else.
 const visitorsSleep = "86397"
 
+// steady is a job that runs from the beginning to the end, whose task is visited
+// more than others.
+const steady = "steady"
+
 // TestSoak starts and stops allocations with volumes at random, some of them
 // given to a group and some that live with their allocation, runs commands in
-// their tasks, and kills the agent at random. Afterwards nothing is left, agent
-// and server have no more goroutines and files than at the beginning, and no more
-// memory than what they remember takes. BERTH_SOAK_MINUTES makes it long: then
-// with 200 allocations.
+// their tasks, and kills the agent at random. Afterwards nothing is left; agent,
+// server and the supervisor of a task that ran all the time have no more
+// goroutines and files than at the beginning, and no more memory than what they
+// remember takes. BERTH_SOAK_MINUTES makes it long: then with 200 allocations.
 func TestSoak(t *testing.T) {
 	t.Parallel()
-	s := &soak{metrics: host.FreeAddress(t), jobs: 40, length: 20 * time.Second}
+	s := &soak{metrics: host.FreeAddress(t), count: 40, length: 20 * time.Second}
 	if text := os.Getenv("BERTH_SOAK_MINUTES"); text != "" {
 		minutes, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.jobs, s.length = 200, time.Duration(minutes*float64(time.Minute))
+		s.count, s.length = 200, time.Duration(minutes*float64(time.Minute))
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -54,11 +58,12 @@ func TestSoak(t *testing.T) {
 	s.machine = newMachine(t, host.Options{
 		Apart: true, Config: fmt.Sprintf("telemetry {\n metrics_address = %q\n}\n", s.metrics),
 	})
-	for i := range s.jobs {
+	for i := range s.count {
 		s.volume(i)
 	}
+	s.submitSteady()
 	s.settled("before", 0)
-	before, served := s.vitals(), s.serverVitals()
+	before, served, supervised := s.vitals(), s.serverVitals(), s.supervisorVitals()
 	ended := make(chan struct{})
 	time.AfterFunc(s.length, func() { close(ended) })
 	var workers sync.WaitGroup
@@ -72,24 +77,66 @@ func TestSoak(t *testing.T) {
 	s.stopAll()
 	started := s.started()
 	t.Logf("%d agents killed, %d commands run in tasks", kills, visits)
-	s.grows("the agent", before, started, func() (host.Vitals, error) { return s.berth.Vitals(s.metrics) })
-	s.grows("the server", served, started, s.berth.ServerVitals)
+	const connections = 12 // a few more or less are no growth
+	s.grows("the agent", before, connections, started, func() (host.Vitals, error) { return s.berth.Vitals(s.metrics) })
+	s.grows("the server", served, connections, started, s.berth.ServerVitals)
+	s.grows("the supervisor", supervised, connections/4, 0, func() (host.Vitals, error) { return s.berth.SupervisorVitals(steady) })
+	s.stop(steady)
+	s.jobs = 0
+	s.settled("without the steady job", 0)
+	s.berth.Eventually("supervisors that waited for a task of an agent that was killed are gone", limit, orphans)
 	mounts, loops, procs := s.leaks()
 	fmt.Printf("started %d leaked_mounts %d leaked_loops %d leaked_procs %d\n", started, len(mounts), len(loops), len(procs))
 	if len(mounts)+len(loops)+len(procs) > 0 {
 		t.Errorf("left behind: mounts %q, loop devices %q, processes %q", mounts, loops, procs)
 	}
-	for i := range s.jobs {
+	for i := range s.count {
 		if err := s.client.DeleteVolume(t.Context(), api.DefaultNamespace, s.name(i), 0); err != nil {
 			t.Error(err)
 		}
 	}
-	for i := range s.jobs {
+	for i := range s.count {
 		until(t, "volume "+string(s.name(i))+" gone", s.lookUp(i), func(v *api.VolumeInfo) bool { return v.Volume == nil })
 	}
 	until(t, "all volumes gone that lived with their allocation", func(ctx context.Context, q client.Query) ([]*api.Volume, uint64, error) {
 		return s.client.Volumes(ctx, q)
 	}, func(all *[]*api.Volume) bool { return len(*all) == 0 })
+}
+
+// submitSteady submits the steady job.
+func (s *soak) submitSteady() {
+	s.tb.Helper()
+	job := sleeper()
+	job.Groups[0].Tasks[0].Name = steady
+	if _, err := s.client.ApplyJob(s.tb.Context(), api.DefaultNamespace, steady, job, 0); err != nil {
+		s.tb.Fatal(err)
+	}
+	s.jobs++
+	s.untilRunning(steady)
+}
+
+// orphans answers an error while a supervisor waits for a task that no agent can
+// send.
+func orphans() error {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return err
+	}
+	for _, path := range lines {
+		line, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(line), "\x00executor\x00(waits for a task)") {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(path), "stat"))
+		if err != nil {
+			continue // it has just ended
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if fields[1] == "1" {
+			return fmt.Errorf("process %s has no agent", filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return nil
 }
 
 // lookUp reads a volume, and answers none where there is none.
@@ -130,7 +177,7 @@ func (s *soak) pick(n int) int {
 // nothing: what was asked for last is what counts.
 func (s *soak) work(worker int, ended <-chan struct{}) {
 	for {
-		job := api.JobID(s.name(s.pick(s.jobs/4)*4 + worker))
+		job := api.JobID(s.name(s.pick(s.count/4)*4 + worker))
 		if s.pick(2) == 0 {
 			if err := s.submitAny(job); err != nil {
 				s.tb.Error(err)
@@ -191,7 +238,17 @@ func (s *soak) visit(ended <-chan struct{}) (visits int) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(s.tb.Context(), time.Duration(100+s.pick(1000))*time.Millisecond)
-		_, err = s.client.Exec(ctx, running[s.pick(len(running))].ID, "task", api.ExecRequest{
+		visited := running[s.pick(len(running))]
+		for _, a := range running {
+			if a.JobID == steady && s.pick(2) == 0 {
+				visited = a
+			}
+		}
+		task := "task"
+		if visited.JobID == steady {
+			task = steady
+		}
+		_, err = s.client.Exec(ctx, visited.ID, task, api.ExecRequest{
 			Command: commands[s.pick(len(commands))], Input: true,
 		}, client.ExecIO{Input: strings.NewReader("typed"), Output: io.Discard, Errors: io.Discard})
 		cancel()
@@ -223,12 +280,12 @@ func (s *soak) kill(ended <-chan struct{}) (kills int) {
 // stopAll ends all jobs and waits until nothing holds a volume.
 func (s *soak) stopAll() {
 	s.tb.Helper()
-	for i := range s.jobs {
+	for i := range s.count {
 		if _, err := s.client.StopJob(s.tb.Context(), api.DefaultNamespace, api.JobID(s.name(i)), 0); err != nil && api.CodeOf(err) != api.CodeNotFound {
 			s.tb.Error(err)
 		}
 	}
-	for i := range s.jobs {
+	for i := range s.count {
 		s.untilFree(s.name(i))
 	}
 	s.settled("at the end", 0)
@@ -244,6 +301,15 @@ func (s *soak) vitals() (v host.Vitals) {
 	return v
 }
 
+func (s *soak) supervisorVitals() (v host.Vitals) {
+	s.tb.Helper()
+	s.berth.Eventually("the supervisor's vitals", limit, func() (err error) {
+		v, err = s.berth.SupervisorVitals(steady)
+		return err
+	})
+	return v
+}
+
 func (s *soak) serverVitals() (v host.Vitals) {
 	s.tb.Helper()
 	s.berth.Eventually("the server's vitals", limit, func() (err error) {
@@ -253,12 +319,11 @@ func (s *soak) serverVitals() (v host.Vitals) {
 	return v
 }
 
-// grows fails if a process stays larger than it was. Connections come and go: a
-// few more or less are no growth. What it remembers of each allocation, and what
+// grows fails if a process stays larger than it was: connections come and go, which
+// is slack. What it remembers of each allocation, and what
 // a garbage collector leaves for later, is memory that it may have.
-func (s *soak) grows(who string, before host.Vitals, started int, now func() (host.Vitals, error)) {
+func (s *soak) grows(who string, before host.Vitals, slack, started int, now func() (host.Vitals, error)) {
 	s.tb.Helper()
-	const slack = 12
 	memory := 2*before.Memory + 64<<20 + int64(started)*(64<<10)
 	var after host.Vitals
 	s.berth.Eventually(who+" is no larger than before", limit, func() (err error) {

@@ -3,6 +3,7 @@ package executor
 import (
 	"encoding/json"
 	"net/http"
+	"runtime"
 	"syscall"
 
 	"github.com/berth-dev/berth/api"
@@ -25,11 +26,13 @@ type order struct {
 //	GET  /wait?for=started|ended  the same, when that has happened
 //	POST /signal {signal}         signal the task's first process
 //	POST /stop {signal, timeout}  signal, then SIGKILL; answers when it has ended
+//	GET  /vitals                  what the supervisor itself uses, for who looks for leaks
 //	POST /visit {api.ExecRequest} run another command in the task, on this connection
 func (s *supervisor) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", s.answerStatus)
 	mux.HandleFunc("GET /wait", s.serveWait)
+	mux.HandleFunc("GET /vitals", s.answerVitals)
 	mux.HandleFunc("POST /signal", s.serveOrder)
 	mux.HandleFunc("POST /stop", s.serveOrder)
 	mux.HandleFunc("POST /visit", s.serveVisit)
@@ -86,6 +89,13 @@ func (s *supervisor) answerStatus(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(status); err != nil {
 		s.log.Debug("answer status", "err", err)
+	}
+}
+
+func (s *supervisor) answerVitals(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(map[string]int{"goroutines": runtime.NumGoroutine()}); err != nil {
+		s.log.Debug("answer vitals", "err", err)
 	}
 }
 
