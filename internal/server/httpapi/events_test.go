@@ -221,7 +221,7 @@ func TestWrongStreams(t *testing.T) {
 		w := start(t)
 		defer w.stop()
 		const problem = "the request has a problem\n  "
-		const topics = "use one of cluster, node, instance, volume, publication, attachment, operation, job, allocation, snapshot, finding, room"
+		const topics = "use one of cluster, node, instance, volume, publication, attachment, operation, job, allocation, snapshot, finding, room, variable"
 		for query, want := range map[string]string{
 			"?topic=volumes":         "invalid: " + problem + `topic is "volumes"; ` + topics,
 			"?topic=*":               "invalid: " + problem + `topic is "*"; ` + topics,
