@@ -13,39 +13,61 @@ import (
 // Template is a file that a task finds, made on its node before each start.
 type Template struct {
 	// Data is its text. In it ${NAME} is filled in as in the task's config, and
-	// so is {{ env "NAME" }}, of which the variable must be there.
+	// what is in {{ }} is done as Go's text/template does it: see Parse.
 	Data string `json:"data"`
-	// Destination is a path below local, secrets or tmp in the task's directory; a
-	// slash before it changes nothing. ${NOMAD_TASK_DIR} and ${NOMAD_SECRETS_DIR}
-	// stand for the first two.
+	// Destination is a path below local, secrets or tmp in the task's directory, or
+	// below alloc, which the tasks of an allocation share; a slash before it changes
+	// nothing. ${NOMAD_TASK_DIR}, ${NOMAD_SECRETS_DIR} and ${NOMAD_ALLOC_DIR} stand
+	// for local, secrets and alloc.
 	Destination string `json:"destination"`
 	// Perms are the file's permissions in octal: 0644 if empty, 0600 below secrets.
 	Perms string `json:"perms,omitempty"`
+	// UID and GID are whose the file is; nil is the task's user.
+	UID *int `json:"uid,omitempty"`
+	GID *int `json:"gid,omitempty"`
 	// Env: the text is lines of KEY=value, which the task's environment gets too.
 	Env bool `json:"env,omitempty"`
+	// ChangeMode is what the task is told when the text becomes another, because
+	// what it reads of the servers has changed: ChangeRestart if empty.
+	ChangeMode ChangeMode `json:"change_mode,omitempty"`
+	// ChangeSignal is the signal of change mode signal.
+	ChangeSignal string `json:"change_signal,omitempty"`
+	// ChangeScript is the command of change mode script.
+	ChangeScript *ChangeScript `json:"change_script,omitempty"`
+	// Splay is how long the task is told at most after the change, so that not all
+	// tasks are at once; nil is DefaultSplay.
+	Splay *Duration `json:"splay,omitempty"`
 }
 
 const (
-	maxTemplates    = 100
-	maxTemplateData = 256 << 10 // bytes
-	maxFaults       = 100       // of one template: there is no use in more
-	maxElement      = 200       // bytes of one name in a path
-	maxPath         = 1000      // bytes
+	maxTemplates     = 100
+	maxTemplateData  = 256 << 10 // bytes
+	maxFaults        = 100       // of one template: there is no use in more
+	maxTemplateNodes = 20_000    // of one template
+	maxElement       = 200       // bytes of one name in a path
+	maxUserID        = 1<<31 - 2 // the kernel's greatest means none
+	maxPath          = 1000      // bytes
 )
 
-// Place is where the file goes: one of the task's directories, and the path in
-// it. What Validate refuses has none.
+// AllocShare is the directory that the tasks of an allocation share, as they name it.
+const AllocShare = "alloc"
+
+// Place is where the file goes: one of the task's directories, or AllocShare, and
+// the path in it. What Validate refuses has none.
 func (t *Template) Place() (dir, file string) {
 	dest := t.Destination
-	for prefix, dir := range map[string]string{"${NOMAD_TASK_DIR}/": "local/", "${NOMAD_SECRETS_DIR}/": "secrets/"} {
-		if rest, found := strings.CutPrefix(dest, prefix); found {
-			dest = dir + rest
+	for name, dir := range map[string]string{"TASK": "local", "SECRETS": "secrets", "ALLOC": AllocShare} {
+		for _, of := range []string{"NOMAD", "BERTH"} {
+			if rest, found := strings.CutPrefix(dest, "${"+of+"_"+name+"_DIR}/"); found {
+				dest = dir + "/" + rest
+			}
 		}
 	}
 	// The task's directory is the root of a path that begins with a slash.
-	dir, file, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(dest, "./"), "/"), "/")
-	if file == "" || path.Clean(file) != file || file == "." || file == ".." || strings.HasPrefix(file, "../") || path.IsAbs(file) ||
-		!slices.Contains(TaskDirs(), dir) || strings.ContainsFunc(file, unicode.IsControl) || strings.Contains(file, "${") {
+	plain := path.Clean(strings.TrimPrefix(dest, "/"))
+	dir, file, _ = strings.Cut(plain, "/")
+	if file == "" || strings.HasSuffix(dest, "/") || strings.HasSuffix(dest, "/.") ||
+		!slices.Contains(append(TaskDirs(), AllocShare), dir) || strings.ContainsFunc(file, unicode.IsControl) || strings.Contains(file, "${") {
 		return "", ""
 	}
 	return dir, file
@@ -67,245 +89,6 @@ func (t *Template) Mode() uint32 {
 	return 0o644
 }
 
-// TemplateKind is what a part of a template is.
-type TemplateKind int
-
-// The kinds of parts.
-const (
-	// TemplateText has ${NAME} filled in.
-	TemplateText TemplateKind = iota
-	// TemplateLiteral is taken as it is.
-	TemplateLiteral
-	// TemplateEnv is the name of a variable that must be there.
-	TemplateEnv
-)
-
-// TemplatePart is a part of a template's data.
-type TemplatePart struct {
-	Kind TemplateKind
-	Text string
-}
-
-// TemplateFault is something in a template's data that is none of its actions.
-type TemplateFault struct {
-	// Offset is where in the data it begins, in bytes.
-	Offset        int
-	Message, Mend string
-}
-
-// action matches {{ env "NAME" }} and a string in braces, which stands for itself,
-// both as Go's text/template writes them.
-var action = regexp.MustCompile(`^\{\{(-\s)?\s*(?:env\s+` + quoted + `|` + quoted + `)\s*(\s-)?\}\}`)
-
-// What a comment begins with, and what it ends with behind the first */.
-var (
-	commentBegins = regexp.MustCompile(`^\{\{(-\s)?\s*/\*`)
-	commentEnds   = regexp.MustCompile(`^\s*(\s-)?\}\}`)
-)
-
-// known matches an action of those at the beginning of s, or a comment: all of
-// it, the - that it begins with, what env names, the string, and the - at its end.
-func known(s string) []string {
-	begin := commentBegins.FindStringSubmatch(s)
-	if begin == nil {
-		return action.FindStringSubmatch(s)
-	}
-	_, rest, closed := strings.Cut(s[len(begin[0]):], "*/")
-	end := commentEnds.FindStringSubmatch(rest)
-	if !closed || end == nil {
-		return nil
-	}
-	return []string{s[:len(s)-len(rest)+len(end[0])], begin[1], "", "", end[1]}
-}
-
-// quoted matches a string of Go's.
-const quoted = `("(?:[^"\\\n]|\\.)*"|` + "`[^`]*`)"
-
-// Parts takes the data apart. With faults the parts are not all there.
-func (t *Template) Parts() (parts []TemplatePart, faults []TemplateFault) {
-	data, trim := t.Data, false
-	literal := func(s string, trimEnd bool) {
-		if trim {
-			s = strings.TrimLeft(s, whiteSpace)
-		}
-		if trimEnd {
-			s = strings.TrimRight(s, whiteSpace)
-		}
-		if s != "" {
-			parts = append(parts, TemplatePart{TemplateText, s})
-		}
-	}
-	at, ends := 0, map[int]int(nil)
-	for {
-		i := strings.Index(data[at:], "{{")
-		if i < 0 {
-			literal(data[at:], false)
-			return parts, faults
-		}
-		open := at + i
-		m := known(data[open:])
-		if m == nil {
-			length := actionLength(data[open:])
-			if ends == nil && length > 0 {
-				ends = blocks(data, open)
-			}
-			at = open + length
-			if end, block := ends[open]; block {
-				at = end
-			}
-			fault := strangeAction(data[open:at], length)
-			fault.Offset = open
-			faults = append(faults, fault)
-			if length == 0 || len(faults) == maxFaults {
-				return parts, faults
-			}
-			continue
-		}
-		literal(data[at:open], m[1] != "")
-		switch part, fault := partOf(m); {
-		case fault != nil:
-			fault.Offset = open
-			faults = append(faults, *fault)
-		case part.Text != "":
-			parts = append(parts, part)
-		}
-		at, trim = open+len(m[0]), m[4] != ""
-	}
-}
-
-// partOf is what a known action is, or what is wrong with it. A comment is
-// nothing.
-func partOf(m []string) (TemplatePart, *TemplateFault) {
-	part := TemplatePart{TemplateEnv, m[2]}
-	if m[2] == "" {
-		part = TemplatePart{TemplateLiteral, m[3]}
-	}
-	var err error
-	if part.Text != "" {
-		part.Text, err = strconv.Unquote(part.Text)
-	}
-	switch {
-	case err != nil:
-		return part, &TemplateFault{Message: "has an escape in " + short(m[0]) + " that Go does not know", Mend: `write \\ for a backslash`}
-	case part.Kind == TemplateEnv && (part.Text == "" || strings.ContainsAny(part.Text, "=\x00")):
-		return part, &TemplateFault{Message: "has " + short(m[0]) + ", which names no variable", Mend: `write {{ env "NAME" }}`}
-	}
-	return part, nil
-}
-
-// whiteSpace is what {{- and -}} remove.
-const whiteSpace = " \t\r\n"
-
-// strangeAction says what is wrong with the action that a block begins with, and
-// that is so long; 0 if it is never closed.
-func strangeAction(s string, length int) (f TemplateFault) {
-	if length == 0 {
-		return TemplateFault{Message: `has "{{" without a closing "}}"`, Mend: `close it, or write {{ "{{" }} for the braces themselves`}
-	}
-	one := s[:length]
-	f = TemplateFault{
-		Message: "has " + short(one) + ", and of these Berth knows only {{ env \"NAME\" }}",
-		Mend:    `use {{ env "NAME" }}, or write {{ "{{" }} for the braces themselves`,
-	}
-	if why, mend := foreignAction(one, s[length:]); why != "" {
-		f.Message, f.Mend = "has "+short(one)+", and Berth "+why, mend
-	}
-	return f
-}
-
-// blocks says of each action from an offset on that begins a block where its
-// {{ end }} ends, or where an action begins that is never closed. A block without
-// an end is not there.
-func blocks(data string, from int) map[int]int {
-	ends, open := map[int]int{}, []int{}
-	for at := from; ; {
-		next := strings.Index(data[at:], "{{")
-		if next < 0 {
-			return ends
-		}
-		begin := at + next
-		length := actionLength(data[begin:])
-		if m := known(data[begin:]); m != nil {
-			length = len(m[0])
-		}
-		if at = begin + length; length == 0 {
-			for _, o := range open {
-				ends[o] = begin
-			}
-			return ends
-		}
-		switch one := data[begin:at]; {
-		case opensBlock.MatchString(one):
-			open = append(open, begin)
-		case closesBlock.MatchString(one) && len(open) > 0:
-			ends[open[len(open)-1]] = at
-			open = open[:len(open)-1]
-		}
-	}
-}
-
-// actionLength is how long the action is that s begins with, 0 if it is not
-// closed. What stands in quotes closes nothing.
-func actionLength(s string) int {
-	if m := anyAction.FindString(s); m != "" {
-		return len(m)
-	}
-	end := strings.Index(s, "}}")
-	if end < 0 {
-		return 0
-	}
-	return end + len("}}")
-}
-
-var (
-	anyAction   = regexp.MustCompile(`^\{\{(?:[^"` + "`" + `}]|` + quoted + `|\}[^}"` + "`" + `])*\}\}`)
-	opensBlock  = regexp.MustCompile(`^\{\{(?:-\s)?\s*(?:if|range|with|block|define)\b`)
-	closesBlock = regexp.MustCompile(`^\{\{(?:-\s)?\s*end\b`)
-)
-
-// What people's templates ask of Nomad, Consul and Vault.
-var (
-	ofVariables = regexp.MustCompile(`\bnomadVar\w*\b`)
-	ofVault     = regexp.MustCompile(`\b(?:secrets?|pkiCert)\s+["` + "`" + `]`)
-	ofConsul    = regexp.MustCompile(`\b(?:key|keyExists|keyOrDefault|ls|safeLs|tree|safeTree)\s+["` + "`" + `]`)
-	ofField     = regexp.MustCompile(`\{\{-?\s*\.(?:Data\.)?(?:data\.)?([A-Za-z_]\w*)(?:\.Value)?\s*-?\}\}`)
-	ofServices  = regexp.MustCompile(`\b(?:service|services|nomadService|nomadServices|node|nodes|connect|caRoots|caLeaf)\s*(?:["` + "`" + `]|-?\}\})`)
-)
-
-// foreignAction says why Berth cannot do what an action asks of those, and what
-// to do instead; "" if it asks nothing of them. Inside is what its block holds.
-func foreignAction(action, inside string) (why, mend string) {
-	inVariable := `declare variable "x" {}, write ${var.x} here, and give it with --var or --var-file`
-	if m := ofField.FindStringSubmatch(inside); len(m) > 0 && len(m[0]) < 100 {
-		inVariable = fmt.Sprintf("declare variable %q {}, write ${var.%s} for %s without this block around it, and give it with --var or --var-file", m[1], m[1], m[0])
-	}
-	switch {
-	case ofVariables.MatchString(action):
-		return "keeps no variables of Nomad", inVariable
-	case ofVault.MatchString(action):
-		return "does not talk to Vault", inVariable
-	case ofConsul.MatchString(action):
-		return "does not talk to Consul", inVariable
-	case ofServices.MatchString(action):
-		return "finds no services for a template", "write the addresses, or have the task ask /v1/service/NAME"
-	default:
-		return "", ""
-	}
-}
-
-// short is text for a message: one line, and little of it.
-func short(s string) string {
-	const most = 60
-	line, _, more := strings.Cut(s, "\n")
-	if len(line) > most {
-		line, more = strings.ToValidUTF8(line[:most], ""), true
-	}
-	if more {
-		line += "..."
-	}
-	return line
-}
-
 func (t *Task) validateTemplates(p *Problems, task string) {
 	if len(t.Templates) > maxTemplates {
 		p.Addf(task+".template", "put the files into a volume", "is there %d times, and a task may have %d", len(t.Templates), maxTemplates)
@@ -316,6 +99,9 @@ func (t *Task) validateTemplates(p *Problems, task string) {
 		one := &t.Templates[i]
 		at := fmt.Sprintf("%s.template[%d]", task, i)
 		one.validate(p, at)
+		if t.Hook() == HookPoststop && one.Lookups() {
+			p.Add(at+".data", "reads variables or services, and nobody could wait for them when the allocation ends", "give the task what it needs with env, or write it in a task that runs before")
+		}
 		dir, file := one.Place()
 		if dir == "" {
 			continue
@@ -343,14 +129,14 @@ func within(place, dir string) bool {
 }
 
 func (t *Template) validate(p *Problems, at string) {
+	t.validateChange(p, at)
 	if len(t.Data) > maxTemplateData {
 		p.Addf(at+".data", "put it into a volume", "has %d bytes, and may have %d", len(t.Data), maxTemplateData)
 	}
 	if strings.ContainsRune(t.Data, 0) {
 		p.Add(at+".data", "has a NUL character", "remove it")
 	}
-	_, faults := t.Parts()
-	for _, f := range faults {
+	for _, f := range t.faults() {
 		p.Addf(at+".data", f.Mend, "in line %d %s", 1+strings.Count(t.Data[:f.Offset], "\n"), f.Message)
 	}
 	mend := `give a plain path such as "local/app.conf" or "secrets/key"`
@@ -363,11 +149,16 @@ func (t *Template) validate(p *Problems, at string) {
 			own := "local/" + path.Base(t.Destination)
 			mend = fmt.Sprintf("write %q, and have the task read it there; with docker, config { volumes = [%q] } shows it at the other path", own, own+":"+t.Destination)
 		}
-		p.Addf(at+".destination", mend, "is %q, which is no file below local, secrets or tmp", short(t.Destination))
+		p.Addf(at+".destination", mend, "is %q, which is no file below local, secrets, tmp or alloc", short(t.Destination))
 	case len(file) > maxPath || slices.ContainsFunc(strings.Split(file, "/"), tooLong):
 		p.Addf(at+".destination", "shorten it", "has a name of more than %d bytes, or is longer than %d", maxElement, maxPath)
 	}
 	if t.Perms != "" && !perms.MatchString(t.Perms) {
 		p.Addf(at+".perms", `give octal permissions such as "0640"`, "is %q", short(t.Perms))
+	}
+	for name, id := range map[string]*int{"uid": t.UID, "gid": t.GID} {
+		if id != nil && (*id < 0 || *id > maxUserID) {
+			p.Addf(at+"."+name, "leave it out, or give the number of a user or group", "is %d", *id)
+		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/agent/driver"
 	"github.com/berth-dev/berth/internal/agent/dynamicplugins"
 	"github.com/berth-dev/berth/internal/agent/localdb"
+	"github.com/berth-dev/berth/internal/agent/lookup"
 	"github.com/berth-dev/berth/internal/agent/mount"
 	"github.com/berth-dev/berth/internal/agent/operation"
 	"github.com/berth-dev/berth/internal/agent/probe"
@@ -95,6 +96,7 @@ type Agent struct {
 	hostVolumes func(map[string]hook.HostVolume)
 	manager     *csimanager.Manager
 	prober      *probe.Prober
+	lookups     *lookup.Lookups
 	executor    *operation.Executor
 	allocations *allocations
 	plugins     *hook.Plugins
@@ -196,6 +198,8 @@ func (a *Agent) wire() (err error) {
 	tasks := hook.NewTasks(drivers, a.described)
 	a.hostVolumes = tasks.Host
 	a.hostVolumes(cfg.HostVolumes)
+	a.lookups = lookup.New(cfg.Servers)
+	tasks.Reads(func(ns api.NamespaceID) hook.Reader { return a.lookups.Reader(ns) })
 	a.prober = probe.New()
 	a.plugins = hook.NewPlugins(sockets, a.registry, a.manager)
 	a.plugins.Serve(tasks)
@@ -292,6 +296,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		supervise.Task{Name: "plugins", Run: a.manager.Run},
 		supervise.Task{Name: "operations", Run: a.executor.Run},
 		supervise.Task{Name: "checks", Run: a.prober.Run},
+		supervise.Task{Name: "lookups", Run: a.lookups.Run},
 		supervise.Task{Name: "allocations", Run: a.allocations.Run},
 		supervise.Task{Name: "streams", Run: a.streams.Run},
 		supervise.Task{Name: "servers", Run: a.serve},

@@ -62,14 +62,14 @@ func (t *table[T]) describe(path string) []Block {
 	return append([]Block{b}, below...)
 }
 
-// homes are the names of the blocks in which each name is known. Checks do not
+// homes are the names of the blocks in which each name is known. Checks and scripts do not
 // count: their command and task are mostly another block's that was forgotten.
 func homes(blocks []Block) map[string][]string {
 	home := map[string][]string{}
 	for _, b := range blocks {
 		name := b.Path[strings.LastIndexByte(b.Path, '.')+1:]
 		for _, f := range b.Fields {
-			if name == "check" || name == "service" && f.Name == "task" {
+			if name == "check" || name == "change_script" || name == "service" && f.Name == "task" {
 				continue
 			}
 			if !slices.Contains(home[f.Name], name) {

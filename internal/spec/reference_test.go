@@ -59,7 +59,7 @@ func TestReferenceListsEveryBlock(t *testing.T) {
 		"job.group.service.check", "job.group.service.check.check_restart", "job.group.service.check_restart",
 		"job.group.volume", "job.group.volume.ephemeral", "job.group.volume.mount_options", "job.group.restart",
 		"job.group.task", "job.group.task.constraint", "job.group.task.resources",
-		"job.group.task.resources.network", "job.group.task.resources.network.port", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service",
+		"job.group.task.resources.network", "job.group.task.resources.network.port", "job.group.task.volume_mount", "job.group.task.template", "job.group.task.template.change_script", "job.group.task.restart", "job.group.task.lifecycle", "job.group.task.service",
 		"job.group.task.service.check", "job.group.task.service.check.check_restart", "job.group.task.service.check_restart", "job.group.task.csi_plugin", "variable",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -83,7 +83,7 @@ func TestReferenceHasEveryFieldOfTheSpecs(t *testing.T) {
 	for path, v := range map[string]any{
 		"volume": api.VolumeSpec{}, "volume.capability": api.Capability{}, "volume.mount_options": api.MountOptions{},
 		"volume.topology_request": api.TopologyRequest{}, "volume.snapshot_schedule": api.SnapshotSchedule{}, "job": api.JobSpec{}, "job.group": api.TaskGroup{},
-		"job.group.volume": api.VolumeRequest{}, "job.group.volume.ephemeral": api.EphemeralVolume{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{},
+		"job.group.volume": api.VolumeRequest{}, "job.group.volume.ephemeral": api.EphemeralVolume{}, "job.group.task": api.Task{}, "job.group.task.volume_mount": api.VolumeMount{}, "job.group.task.template": api.Template{}, "job.group.task.template.change_script": api.ChangeScript{},
 		"job.constraint": api.Constraint{}, "job.spread": api.Spread{},
 		"job.group.network.port": api.Port{}, "job.group.service": api.Service{}, "job.group.service.check": api.ServiceCheck{}, "job.group.service.check_restart": api.CheckRestart{}, "job.migrate": api.Migrate{}, "job.group.task.resources": api.Resources{},
 		"job.group.restart": api.RestartPolicy{}, "job.group.task.lifecycle": api.Lifecycle{}, "job.group.task.csi_plugin": api.CSIPlugin{}, "job.update": api.Update{}, "job.reschedule": api.Reschedule{},

@@ -50,7 +50,7 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "cmd/berth", Role: Main},
 
 		// The nouns, and the leaves, which know at most the nouns.
-		{Path: "api", Columns: Every, Level: 0},
+		{Path: "api", Columns: Every, Level: 0, Arrows: []string{"internal/suggest"}},
 		{Path: "internal/config", Columns: Every, Level: 0, Arrows: []string{"api", "internal/suggest"}},
 		{Path: "internal/cron", Columns: People | Servers, Level: 0},
 		{Path: "internal/fit", Columns: Every, Level: 0, Arrows: []string{"api"}},
@@ -100,8 +100,10 @@ func Picture() []Row { //nolint:funlen // a line for each package
 		{Path: "internal/agent/csi", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/csi/csitest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/localdb", Columns: Nodes, Level: 2},
+		{Path: "internal/agent/lookup", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/mount", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/probe", Columns: Nodes, Level: 2},
+		{Path: "internal/agent/rendering", Columns: Nodes, Level: 2},
 		{Path: "internal/agent/mount/mounttest", Role: Support, Columns: Nodes},
 		{Path: "internal/agent/dynamicplugins", Columns: Nodes, Level: 2, Arrows: []string{"internal/agent/csi"}},
 		{Path: "internal/agent/csimanager", Columns: Nodes, Level: 2, Arrows: []string{

@@ -110,7 +110,7 @@ func (s *Spec) Prepare(owner *User) error {
 	if err := prepareDir(s.Dir, owner); err != nil {
 		return err
 	}
-	return writeFiles(s.Dir, s.Files, owner)
+	return writeFiles(s.Dir, s.AllocDir, s.Files, owner)
 }
 
 // GiveFresh gives the roots of volumes that nobody has used yet to the user of

@@ -191,7 +191,7 @@ func (e *Exec) plan(spec Spec) (executor.Spec, error) {
 	if err := prepareDir(spec.Dir, &who.User); err != nil {
 		return executor.Spec{}, err
 	}
-	if err := writeFiles(spec.Dir, spec.Files, &who.User); err != nil {
+	if err := writeFiles(spec.Dir, spec.AllocDir, spec.Files, &who.User); err != nil {
 		return executor.Spec{}, err
 	}
 	if err := giveFresh(spec.Mounts, who.User); err != nil {

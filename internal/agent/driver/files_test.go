@@ -25,7 +25,7 @@ func TestTaskFindsItsFiles(t *testing.T) {
 			{Dir: "secrets", Path: "key", Content: "s3cret", Mode: 0o400},
 		}
 		// What a start left that was cut short, and what an earlier run did.
-		write(t, filepath.Join(spec.Dir, "local", ".berth-template.new"), "half")
+		write(t, filepath.Join(spec.Dir, "local", ".berth-template.0.new"), "half")
 		if err := os.MkdirAll(filepath.Join(spec.Dir, "local", "a"), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func TestTaskFindsItsFiles(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o400 {
 			t.Errorf("the secret is %v, %v", info, err)
 		}
-		if _, err := os.Lstat(filepath.Join(spec.Dir, "local", ".berth-template.new")); !os.IsNotExist(err) {
+		if _, err := os.Lstat(filepath.Join(spec.Dir, "local", ".berth-template.0.new")); !os.IsNotExist(err) {
 			t.Errorf("the half file is still there: %v", err)
 		}
 
@@ -74,10 +74,10 @@ func TestTaskCannotLeadItsFilesElsewhere(t *testing.T) {
 			return os.Link(filepath.Join(outside, "victim"), filepath.Join(local, "x"))
 		}, "x", true},
 		"FreshNameIsALink": {func(local, outside string) error {
-			return os.Symlink(filepath.Join(outside, "victim"), filepath.Join(local, ".berth-template.new"))
+			return os.Symlink(filepath.Join(outside, "victim"), filepath.Join(local, ".berth-template.0.new"))
 		}, "x", true},
 		"FreshNameIsALinkToADirectory": {func(local, outside string) error {
-			return os.Symlink(outside, filepath.Join(local, ".berth-template.new"))
+			return os.Symlink(outside, filepath.Join(local, ".berth-template.0.new"))
 		}, "x", true},
 		"DirectoryIsALink":         {func(local, outside string) error { return os.Symlink(outside, filepath.Join(local, "d")) }, "d/victim", false},
 		"DirectoryIsARelativeLink": {func(local, _ string) error { return os.Symlink("../../outside", filepath.Join(local, "d")) }, "d/victim", false},
@@ -147,4 +147,92 @@ func state(t *testing.T, dir, file string) string {
 	}
 	fmt.Fprintln(&b, string(content), entries)
 	return b.String()
+}
+
+// filesWorld is the directories of a task and of its allocation.
+func filesWorld(t *testing.T) (dir, alloc string) {
+	t.Helper()
+	dir, alloc = filepath.Join(t.TempDir(), "task"), filepath.Join(t.TempDir(), ".alloc")
+	for _, d := range []string{filepath.Join(dir, "local"), filepath.Join(dir, "secrets"), filepath.Join(dir, "tmp"), alloc} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, alloc
+}
+
+// tree is every file below the directories, with its content.
+func tree(t *testing.T, dirs ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			all[strings.TrimPrefix(path, dir+"/")] = string(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestFilesAreReplacedAllOrNone(t *testing.T) {
+	t.Parallel()
+	dir, alloc := filesWorld(t)
+	files := []driver.File{
+		{Dir: "local", Path: "a", Content: "a1", Mode: 0o644},
+		{Dir: "alloc", Path: "deep/b", Content: "b1", Mode: 0o600},
+		{Dir: "local", Path: "new", Content: "n1", Mode: 0o600},
+		{Dir: "secrets", Path: "c", Content: "c1", Mode: 0o600},
+	}
+	if err := driver.Rewrite(dir, alloc, files[:2]); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir, alloc)
+	if before["local/a"] != "a1" || before["deep/b"] != "b1" || len(before) != 2 {
+		t.Fatalf("the files are %v", before)
+	}
+	for i := range files {
+		files[i].Content = "other"
+	}
+	// The last cannot be written: where it goes is no directory of the task's any more.
+	if err := errors.Join(os.Remove(filepath.Join(dir, "secrets")), os.Symlink(alloc, filepath.Join(dir, "secrets"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := driver.Rewrite(dir, alloc, files); err == nil {
+		t.Error("it was written through a link")
+	}
+	if after := tree(t, dir+"/local", alloc); len(after) != 2 || after["a"] != "a1" || after["deep/b"] != "b1" {
+		t.Errorf("the files were %v and are %v", before, after)
+	}
+}
+
+func TestFilesBelongToWhomTheirTemplateNames(t *testing.T) {
+	t.Parallel()
+	dir, alloc := filesWorld(t)
+	if err := os.Chown(filepath.Join(dir, "local"), 1, 2); err != nil {
+		t.Fatal(err)
+	}
+	uid, gid := 4711, 4712
+	if err := driver.Rewrite(dir, alloc, []driver.File{
+		{Dir: "local", Path: "tasks", Mode: 0o640},
+		{Dir: "alloc", Path: "both", Mode: 0o640, UID: &uid, GID: &gid},
+		{Dir: "tmp", Path: "group", Mode: 0o640, GID: &gid},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{filepath.Join(dir, "local/tasks"): "1 2", filepath.Join(alloc, "both"): "4711 4712", filepath.Join(dir, "tmp/group"): "1 4712"} {
+		var stat unix.Stat_t
+		if err := unix.Lstat(path, &stat); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(stat.Uid, " ", stat.Gid); got != want {
+			t.Errorf("%s belongs to %s, want %s", path, got, want)
+		}
+	}
 }

@@ -138,7 +138,7 @@ func (r *RawExec) plan(spec Spec) (executor.Spec, error) {
 	if err := prepareDir(spec.Dir, user); err != nil {
 		return executor.Spec{}, err
 	}
-	if err := writeFiles(spec.Dir, spec.Files, user); err != nil {
+	if err := writeFiles(spec.Dir, spec.AllocDir, spec.Files, user); err != nil {
 		return executor.Spec{}, err
 	}
 	r.letThrough(&spec, user)

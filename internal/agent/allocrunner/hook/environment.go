@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"context"
 	"maps"
 	"net"
 	"path/filepath"
@@ -15,16 +16,16 @@ import (
 )
 
 // spec is what the driver needs to run a task. An error is the job's.
-func (t *Tasks) spec(s *allocrunner.Step, a *api.AllocAssignment, task api.Task) (driver.Spec, error) {
+func (t *Tasks) spec(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task api.Task) (driver.Spec, error) {
 	mounts := s.Mounts()
 	place, plugin := s.Plugin(task.Name)
 	env := t.environment(a, &task, s.Dir, mounts, place)
-	files, err := t.render(task.Templates, env)
+	made, err := t.make(ctx, s, a, &task, env)
 	if err != nil {
 		return driver.Spec{}, err
 	}
 	task.Config = t.expandConfig(task.Config, env)
-	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), AllocDir: AllocDir(s.Dir), Files: files, Env: env}
+	spec := driver.Spec{Task: task, Dir: TaskDir(s.Dir, task.Name), AllocDir: AllocDir(s.Dir), Files: files(made), Env: env}
 	for _, p := range a.Allocation.Ports {
 		spec.Ports = append(spec.Ports, driver.Port{Name: p.Name, Number: p.Number, To: a.Group.PortTo(p.Name)})
 	}

@@ -47,10 +47,7 @@ func obey(s *allocrunner.Step, task *api.Task, was api.TaskStatus, asked int) (a
 	switch {
 	case asked < was.Asked: // the servers were put back to an older state
 	case was.State == api.TaskRunning:
-		next = api.TaskStatus{
-			State: api.TaskPending, Dir: was.Dir, Restarts: was.Restarts + 1, Last: was.Last,
-			Attempts: was.Attempts, Since: was.Since, Asked: asked, Poststop: was.Poststop,
-		}
+		next = again(next)
 	case was.State == api.TaskPending:
 		next.Next = time.Time{} // now
 	case was.State == "":
@@ -58,6 +55,15 @@ func obey(s *allocrunner.Step, task *api.Task, was api.TaskStatus, asked int) (a
 	}
 	s.SetTask(task.Name, next)
 	return next, s.Record()
+}
+
+// again is how a task that runs is when it is to be started again at once, without
+// that its policy counts it.
+func again(was api.TaskStatus) api.TaskStatus {
+	return api.TaskStatus{
+		State: api.TaskPending, Dir: was.Dir, Restarts: was.Restarts + 1, Last: was.Last,
+		Attempts: was.Attempts, Since: was.Since, Asked: was.Asked, Poststop: was.Poststop,
+	}
 }
 
 // seen is how a task is by its driver's word, and by what is known of its

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,12 +28,18 @@ type Tasks struct {
 	// withdraw takes a plugin out of use whose task is about to be stopped, for a
 	// reason; nil for none.
 	withdraw func(ctx context.Context, a *api.AllocAssignment, task *api.Task, reason string)
+	// reader returns what templates of a namespace read of the servers; nil for none.
+	reader func(ns api.NamespaceID) Reader
+
+	mu sync.Mutex // guards below
+	// follows are the tasks whose templates read of the servers.
+	follows map[api.AllocID]map[string]*followed
 }
 
 // NewTasks returns the hook of a node with these drivers, by name. node answers
 // what tasks find of it, which may change between two starts.
 func NewTasks(drivers map[string]driver.Driver, node func() *api.Node) *Tasks {
-	return &Tasks{drivers: drivers, node: node}
+	return &Tasks{drivers: drivers, node: node, follows: map[api.AllocID]map[string]*followed{}}
 }
 
 // Name implements allocrunner.Hook.
@@ -75,7 +82,7 @@ func (t *Tasks) Up(ctx context.Context, s *allocrunner.Step) error {
 		if err != nil {
 			stuck[task.Name] = true
 		}
-		if failed == nil {
+		if failed == nil || err != nil && waiting(failed) {
 			failed = err
 		}
 	}
@@ -85,6 +92,12 @@ func (t *Tasks) Up(ctx context.Context, s *allocrunner.Step) error {
 		return nil
 	}
 	return &allocrunner.Partial{Err: failed}
+}
+
+// waiting reports whether a task waits for what its templates read.
+func waiting(err error) bool {
+	_, is := errors.AsType[*allocrunner.Waiting](err)
+	return is
 }
 
 // raise does the next thing for one task, if there is one to do now.
@@ -109,6 +122,15 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 			return fmt.Errorf("look at task %s: %w", task.Name, err)
 		}
 	}
+	if status.State == driver.StateRunning {
+		if err := t.refresh(ctx, s, a, task); err != nil {
+			s.SetTask(task.Name, seen(was, status, TaskDir(s.Dir, task.Name)))
+			return err
+		}
+		if now := s.Tasks()[task.Name]; now.Restarts > was.Restarts {
+			was, status = now, driver.Status{State: driver.StateUnknown} // it is to be started again
+		}
+	}
 	if reason := s.Failing(task.Name, was.Restarts); reason != "" && status.State == driver.StateRunning {
 		if status, err = t.fail(ctx, s, a, task, reason); err != nil {
 			return err
@@ -119,6 +141,7 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		s.SetTask(task.Name, seen(was, status, TaskDir(s.Dir, task.Name)))
 		return nil
 	case was.State == api.TaskEnded:
+		t.unfollow(a.ID, task.Name)
 		return nil
 	case status.State == driver.StateEnded:
 		return decide(s, a, task, seen(was, status, TaskDir(s.Dir, task.Name)))
@@ -208,12 +231,22 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 	if err := t.lacks(s, a, task); err != nil {
 		return err
 	}
-	if err := t.endLast(ctx, s, a, task); err != nil {
-		return err
+	spec, err := t.spec(ctx, s, a, *task)
+	if wait, waits := errors.AsType[*awaits](err); waits {
+		if f := t.followed(s, a, task); f != nil {
+			return f.await(s, task.Name, wait)
+		}
+		return &allocrunner.Waiting{Reason: "task " + task.Name + " " + wait.reason}
 	}
-	spec, err := t.spec(s, a, *task)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		return &allocrunner.Fatal{Err: fmt.Errorf("task %s: %w", task.Name, err)}
+	}
+	// What runs goes on until it is known what follows it.
+	if err := t.endLast(ctx, s, a, task); err != nil {
+		return err
 	}
 	spec.ID = runID(a, task.Name, was.Restarts)
 	spec.Say = func(message string) { s.Say(task.Name, message) }
@@ -224,6 +257,11 @@ func (t *Tasks) start(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		// An earlier run left its socket, and many drivers do not take it over.
 		if err := os.Remove(place.HostSocket()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove the socket of task %s: %w", task.Name, err)
+		}
+	}
+	if f := t.following(a.ID, task.Name); f != nil {
+		if err := f.starts(); err != nil {
+			return err
 		}
 	}
 	if err := d.Start(ctx, spec); err != nil {
@@ -293,6 +331,10 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 	}
 	g, watched := errgroup.WithContext(ctx)
 	for task := range due(a.Group, func() map[string]api.TaskStatus { return tasks }) {
+		f := t.following(a.ID, task.Name)
+		if f != nil {
+			g.Go(func() error { return f.wait(ctx) })
+		}
 		if s.Stuck(task.Name) {
 			continue // Up looks again, and the others are watched until then
 		}
@@ -360,6 +402,7 @@ func outcome(a *api.AllocAssignment, tasks map[string]api.TaskStatus) allocrunne
 // Down implements allocrunner.Hook.
 func (t *Tasks) Down(ctx context.Context, s *allocrunner.Step) error {
 	a := s.Assignment()
+	t.unfollow(a.ID, "")
 	if a.Group == nil {
 		return nil
 	}

@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -9,84 +11,109 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/agent/driver"
+	"github.com/berth-dev/berth/internal/agent/rendering"
 )
 
-// maxRendered bounds a file: a reference may be shorter than what it stands for.
-const maxRendered = 4 << 20
+// awaits is the error of templates that need something else to be put into the
+// cluster, or an answer of the servers: it is waited for.
+type awaits struct {
+	reason string
+	// asked: the servers have answered, and what they say is not enough.
+	asked bool
+}
 
-// render makes the files of a task's templates. Variables of those that are
-// meant for the environment are added to env, where the templates after them
-// find them too.
-func (t *Tasks) render(templates []api.Template, env map[string]string) ([]driver.File, error) {
-	var files []driver.File
+func (a *awaits) Error() string { return a.reason }
+
+// rendered is a file of a template, and whether it may become another while the
+// task runs.
+type rendered struct {
+	driver.File
+	changes bool
+	of      *api.Template
+}
+
+// render makes the files of a task's templates. Variables of those that are meant
+// for the environment are added to env, where the templates after them find them
+// too. was answers for a template that changes what it came to before, when the
+// servers are not to be asked; nil asks them.
+func (t *Tasks) render(ctx context.Context, templates []api.Template, env map[string]string, lookups rendering.Lookups, was func(place string) (string, bool)) ([]rendered, error) {
+	from := rendering.Source{
+		Env:     func(name string) (string, bool) { v, known := env[name]; return v, known },
+		Fill:    func(text string, most int) (string, bool) { return t.fill(text, env, most) },
+		Lookups: lookups,
+	}
+	var files []rendered
+	changing := false // the environment of what follows
 	for i := range templates {
 		one := &templates[i]
-		text, err := t.text(one, env)
+		file := rendered{of: one, changes: changing || one.Lookups()}
+		dir, path := one.Place()
+		before := was
+		if !file.changes {
+			before = nil
+		}
+		text, err := t.text(ctx, one, from, before)
 		if err == nil && one.Env {
 			err = addVariables(env, text)
+			changing = changing || file.changes
 		}
 		if err != nil {
-			return nil, fmt.Errorf("render template %s: %w", one.Destination, err)
+			return nil, t.unrendered(one, file.changes, err)
 		}
-		dir, file := one.Place()
-		files = append(files, driver.File{Dir: dir, Path: file, Content: text, Mode: os.FileMode(one.Mode())})
+		file.File = driver.File{Dir: dir, Path: path, Content: text, Mode: os.FileMode(one.Mode()), UID: one.UID, GID: one.GID}
+		files = append(files, file)
 	}
 	return files, nil
 }
 
-// text is what becomes of a template's data.
-func (t *Tasks) text(one *api.Template, env map[string]string) (string, error) {
-	parts, faults := one.Parts()
-	if len(faults) > 0 {
-		return "", fmt.Errorf("it %s", faults[0].Message) // of a server that knows more
+// text is what becomes of a template; or became, where was is to answer.
+func (*Tasks) text(ctx context.Context, one *api.Template, from rendering.Source, was func(place string) (string, bool)) (string, error) {
+	if was == nil {
+		return rendering.Text(ctx, one, from)
 	}
-	var to rendered
-	for _, part := range parts {
-		switch part.Kind {
-		case api.TemplateLiteral:
-			to.add(part.Text)
-		case api.TemplateEnv:
-			v, known := env[part.Text]
-			if !known {
-				return "", unknownVariable(part.Text, env)
-			}
-			to.add(v)
-		case api.TemplateText:
-			end := 0
-			for _, at := range reference.FindAllStringIndex(part.Text, -1) {
-				to.add(part.Text[end:at[0]])
-				to.add(t.value(part.Text[at[0]:at[1]], env))
-				end = at[1]
-			}
-			to.add(part.Text[end:])
-		}
+	dir, path := one.Place()
+	if before, known := was(dir + "/" + path); known {
+		return before, nil
 	}
-	if to.over {
-		return "", fmt.Errorf("it becomes larger than %d MiB", maxRendered>>20)
-	}
-	return to.text.String(), nil
+	return "", &rendering.Missing{Awaited: "its first text"}
 }
 
-// rendered is a text that grows up to maxRendered.
-type rendered struct {
-	text strings.Builder
-	over bool
-}
-
-func (r *rendered) add(s string) {
-	if r.over = r.over || r.text.Len()+len(s) > maxRendered; !r.over {
-		r.text.WriteString(s)
+// unrendered is the error of a template. What it reads of the servers can be put
+// right while it waits.
+func (*Tasks) unrendered(one *api.Template, changes bool, err error) error {
+	if missing, ok := errors.AsType[*rendering.Missing](err); ok {
+		return &awaits{reason: "waits for " + missing.Awaited, asked: missing.Asked}
 	}
-}
-
-func unknownVariable(name string, env map[string]string) error {
-	err := fmt.Errorf("it has {{ env %q }}, and the task has no variable %s", name, name)
-	if rest, nomads := strings.CutPrefix(name, "NOMAD_"); nomads {
-		if _, known := env["BERTH_"+rest]; known {
-			return fmt.Errorf("%w; here it is BERTH_%s", err, rest)
-		}
+	err = fmt.Errorf("render template %s: %w", one.Destination, err)
+	if changes && !errors.Is(err, context.Canceled) {
+		return &awaits{reason: "waits for what it reads to change: " + err.Error(), asked: true}
 	}
 	return err
+}
+
+// fill replaces what ${...} stands for, while the text does not become longer than
+// most.
+func (t *Tasks) fill(text string, env map[string]string, most int) (filled string, ok bool) {
+	var to strings.Builder
+	end := 0
+	for _, at := range reference.FindAllStringIndex(text, -1) {
+		to.WriteString(text[end:at[0]])
+		to.WriteString(t.value(text[at[0]:at[1]], env))
+		if end = at[1]; to.Len() > most {
+			return "", false
+		}
+	}
+	to.WriteString(text[end:])
+	return to.String(), to.Len() <= most
+}
+
+// files are those that a driver writes.
+func files(all []rendered) []driver.File {
+	var files []driver.File
+	for i := range all {
+		files = append(files, all[i].File)
+	}
+	return files
 }
 
 var assignmentLine = regexp.MustCompile(`^(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)$`)

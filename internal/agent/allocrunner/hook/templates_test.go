@@ -53,7 +53,7 @@ func TestTemplateThatCannotBeRenderedIsFatal(t *testing.T) {
 		template api.Template
 		want     string
 	}{
-		"UnknownVariable": {api.Template{Data: `{{ env "PGPORT" }}`}, `task pg: render template local/x: it has {{ env "PGPORT" }}, and the task has no variable PGPORT`},
+		"UnknownVariable": {api.Template{Data: `{{ env "PGPORT" }}`}, `task pg: render template local/x: line 1: it has {{ env "PGPORT" }}, and the task has no variable PGPORT`},
 		"NomadsVariable":  {api.Template{Data: `{{ env "NOMAD_NODE_NAME" }}`}, `has no variable NOMAD_NODE_NAME; here it is BERTH_NODE_NAME`},
 		"UnknownAction":   {api.Template{Data: `{{ key "x" }}`}, `it has {{ key "x" }}, and Berth does not talk to Consul`},
 		"NoAssignment":    {api.Template{Data: "A=1\n\nB 2", Env: true}, "line 3 is not NAME=value"},
