@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type life struct {
 	staging string
 	target  string
 	calls   []call
+	synced  bool // what the workload writes is synced
 }
 
 // call is one of them, with what must be true after it.
@@ -124,6 +126,9 @@ func (l *life) wantStaged() {
 		return
 	}
 	write(t, filepath.Join(l.staging, "file"), "data")
+	if l.synced {
+		l.sync(l.staging, "file")
+	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(l.staging, &st); err != nil || st.Flags&unix.ST_NOATIME == 0 {
 		t.Errorf("staged with flags %#x (%v), noatime is missing", st.Flags, err)
@@ -248,7 +253,13 @@ func (l *life) untilKilled(step string) (number int) {
 func (l *life) killedAt(step string, nth, number int) (_ int, killed bool) {
 	t := l.r.t
 	t.Helper()
-	child := l.r.spawn(step, childCrashNth+"="+strconv.Itoa(nth))
+	return l.killedBy(l.r.spawn(step, childCrashNth+"="+strconv.Itoa(nth)), number)
+}
+
+// killedBy is killedAt with a driver that listens already.
+func (l *life) killedBy(child *exec.Cmd, number int) (_ int, killed bool) {
+	t := l.r.t
+	t.Helper()
 	for ; number < len(l.calls); number++ {
 		c := l.calls[number]
 		var err error

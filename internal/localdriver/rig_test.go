@@ -262,6 +262,14 @@ func (r *rig) start() (stop func()) {
 // step, and connects to it. env is added to its environment.
 func (r *rig) spawn(crashAt string, env ...string) *exec.Cmd {
 	r.t.Helper()
+	cmd := r.exec(crashAt, env...)
+	r.connect()
+	return cmd
+}
+
+// exec is spawn, and waits for nothing.
+func (r *rig) exec(crashAt string, env ...string) *exec.Cmd {
+	r.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		r.t.Fatal(err)
@@ -279,7 +287,6 @@ func (r *rig) spawn(crashAt string, env ...string) *exec.Cmd {
 			r.kill(cmd)
 		}
 	})
-	r.connect()
 	return cmd
 }
 
