@@ -32,12 +32,12 @@ func (Kernel) List() (List, error) {
 
 // At is the topmost mount at path. Symbolic links in the parents of path are
 // followed; path itself is only compared, never opened.
-func (k Kernel) At(path string) (Mount, bool, error) {
+func (Kernel) At(path string) (Mount, bool, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return Mount{}, false, err
 	}
-	list, err := k.List()
+	list, err := last.current()
 	if err != nil {
 		return Mount{}, false, err
 	}
@@ -107,15 +107,25 @@ var errUnstable = errors.New("it changes faster than it can be read")
 // in between; it says by poll(2) that the table changed, and then the table is
 // read again.
 func readTable(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := openTable(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	raw, err := f.SyscallConn()
+	return readStable(f)
+}
+
+// openTable opens a mountinfo file that Go's own poller does not know: the kernel
+// tells of a change once, and the poller would be who hears of it.
+func openTable(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func readStable(f *os.File) ([]byte, error) {
 	for range 100 {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return nil, err
@@ -124,10 +134,8 @@ func readTable(path string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		var changed bool
-		var pollErr error
-		err = raw.Control(func(fd uintptr) { changed, pollErr = tableChanged(int(fd)) })
-		if err := errors.Join(err, pollErr); err != nil {
+		changed, err := fileChanged(f)
+		if err != nil {
 			return nil, err
 		}
 		if !changed {
@@ -135,6 +143,18 @@ func readTable(path string) ([]byte, error) {
 		}
 	}
 	return nil, errUnstable
+}
+
+// fileChanged reports whether the table changed since it was asked last of the
+// file, or since that was opened.
+func fileChanged(f *os.File) (changed bool, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var pollErr error
+	err = raw.Control(func(fd uintptr) { changed, pollErr = tableChanged(int(fd)) })
+	return changed, errors.Join(err, pollErr)
 }
 
 // tableChanged reports whether the table changed since it was asked last.

@@ -294,3 +294,23 @@ func fuse(t *testing.T, dir string) *os.File {
 	}
 	return server
 }
+
+// A table that was read before is believed only while the kernel tells of no
+// change. Go's poller heard of some instead.
+func TestKernel_SeesEveryMountComeAndGo(t *testing.T) {
+	t.Parallel()
+	dir := scratch(t)
+	k := mount.Kernel{}
+	for i := range 100 {
+		bind(t, dir+"/source", dir+"/target")
+		if _, found, err := k.At(dir + "/target"); err != nil || !found {
+			t.Fatalf("round %d: what was mounted is not seen (%v)", i, err)
+		}
+		if err := unix.Unmount(dir+"/target", unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+		if m, found, err := k.At(dir + "/target"); err != nil || found {
+			t.Fatalf("round %d: what was unmounted is seen: %+v (%v)", i, m, err)
+		}
+	}
+}
