@@ -49,8 +49,10 @@ type Allocation struct {
 	Faltered time.Time `json:"faltered,omitzero"` // ReportFacts
 	// Asked counts how often users asked for a restart of its tasks, by task;
 	// AllTasks stands for all. It is a level: the node does what is missing.
-	Asked  map[string]int `json:"asked,omitempty"` // RestartAllocation
-	Status AllocStatus    `json:"status"`
+	Asked map[string]int `json:"asked,omitempty"` // RestartAllocation
+	// AskedBy is who asked for the last of these, by the caller's word.
+	AskedBy string      `json:"asked_by,omitempty"` // RestartAllocation
+	Status  AllocStatus `json:"status"`
 }
 
 // SteadyTime is how long an allocation must have gone well for what was before

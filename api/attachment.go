@@ -104,6 +104,10 @@ type Problem struct {
 // has may work all the same.
 const StepPlugin = "plugin"
 
+// StepStop is the step of a problem that is the end of a task, which takes as long
+// as its job lets it.
+const StepStop = "stop"
+
 // Holds reports whether the attachment still counts against its volume.
 func (a *Attachment) Holds() bool { return a.Status.State != Freed }
 

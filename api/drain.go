@@ -1,7 +1,9 @@
 package api
 
 import (
+	"strings"
 	"time"
+	"unicode"
 )
 
 // NodeSpec is what operators want of a node.
@@ -10,6 +12,9 @@ type NodeSpec struct {
 	Ineligible bool `json:"ineligible,omitempty"` // DrainNode, StopDrain, SetEligibility
 	// Drain: what runs there is to move away, nil if it may stay.
 	Drain *Drain `json:"drain,omitempty"` // DrainNode; cleared by StopDrain, FinishDrain
+	// EligibilityBy is who said last whether the node gets new allocations, by the
+	// caller's word; empty if that came with a drain.
+	EligibilityBy string `json:"eligibility_by,omitempty"` // SetEligibility; cleared by DrainNode, StopDrain, FinishDrain
 }
 
 // Drain is the wish that a node be empty.
@@ -33,9 +38,11 @@ type Drained struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"`
 	// Complete: nothing was left there. Else it was called off.
-	Complete bool   `json:"complete,omitempty"`
-	By       string `json:"by,omitempty"`
-	Reason   string `json:"reason,omitempty"`
+	Complete bool `json:"complete,omitempty"`
+	// CalledOffBy is who called it off, by the caller's word.
+	CalledOffBy string `json:"called_off_by,omitempty"`
+	By          string `json:"by,omitempty"`
+	Reason      string `json:"reason,omitempty"`
 }
 
 // DrainRequest asks that a node be emptied. Of a node that is being drained it
@@ -76,6 +83,9 @@ func (r *DrainRequest) Validate() error {
 func (p *Problems) said(by, reason string) {
 	if len(reason) > maxReason {
 		p.Addf("reason", "shorten it", "is %d bytes long, and may be %d", len(reason), maxReason)
+	}
+	if strings.ContainsFunc(by, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		p.Add("by", "has characters that cannot be printed", "leave them out")
 	}
 	if len(by) > maxBy {
 		p.Addf("by", "shorten it", "is %d bytes long, and may be %d", len(by), maxBy)

@@ -70,8 +70,8 @@ func (r *ExecRequest) Validate() error {
 type ExecOffer struct {
 	AllocID AllocID `json:"alloc_id"`
 	Task    string  `json:"task"`
-	// From is the address that asked for it. It is recorded.
-	From string `json:"from"`
+	// Asker is recorded.
+	Asker
 	ExecRequest
 }
 

@@ -196,6 +196,8 @@ type JobStatus struct {
 	Applied time.Time `json:"applied,omitzero"` // ApplyJob, RevertJob
 	// Trace is whose request it was, for who looks at traces.
 	Trace TraceContext `json:"trace,omitempty"` // ApplyJob
+	// StoppedBy is who stopped the job, by the caller's word.
+	StoppedBy string `json:"stopped_by,omitempty"` // StopJob; cleared by ApplyJob, RevertJob
 	// Stable is the newest revision that was healthy everywhere.
 	Stable uint64 `json:"stable,omitempty"` // StabilizeJob
 	// Promoted is the revision that was promoted last.

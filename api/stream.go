@@ -21,6 +21,8 @@ const (
 	// StreamExec carries a command that a person runs where a task runs. It goes
 	// both ways: what the command reads is the answer to the agent's request.
 	StreamExec StreamKind = "exec"
+	// StreamSignal carries which tasks got a signal: Signalled, as JSON.
+	StreamSignal StreamKind = "signal"
 )
 
 // StreamOffer is a stream that a server wants from an agent. The agent takes it
@@ -35,6 +37,8 @@ type StreamOffer struct {
 	Figures AllocID `json:"figures,omitempty"`
 	// Exec is set for StreamExec.
 	Exec *ExecOffer `json:"exec,omitempty"`
+	// Signal is set for StreamSignal.
+	Signal *SignalOffer `json:"signal,omitempty"`
 }
 
 // StreamPing is how often an agent says on a stream that it is there.

@@ -40,6 +40,9 @@ type Config struct {
 	// Trace is the span that a request belongs to: what the request leads to is
 	// put below it, where the servers send traces. Nil is none.
 	Trace func(context.Context) api.TraceContext
+	// User is whom the servers note as the one who asks; empty is nobody. Nothing
+	// checks it.
+	User string
 }
 
 // SlowAfter is when a person begins to wonder.
@@ -66,6 +69,13 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	header := http.Header{}
+	if wrong := api.CheckUser(cfg.User); wrong != "" {
+		return nil, api.Errorf(api.CodeInvalid, "the user %q %s", cfg.User, wrong)
+	}
+	if cfg.User != "" {
+		header.Set(api.HeaderUser, cfg.User)
+	}
 	transport := &http.Transport{
 		DialContext:         cfg.Dial,
 		MaxIdleConnsPerHost: 64,
@@ -78,7 +88,7 @@ func New(cfg Config) (*Client, error) {
 		// A write that follows a redirect may become a read, and look done.
 		return http.ErrUseLastResponse
 	}}
-	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, trace: cfg.Trace, header: http.Header{}, buffers: &sync.Pool{}}, nil
+	return &Client{base: base, http: h, patience: cfg.Patience, slow: cfg.Slow, trace: cfg.Trace, header: header, buffers: &sync.Pool{}}, nil
 }
 
 // parseAddress reads the API's URL. The scheme may be left out.

@@ -206,6 +206,9 @@ func TestRequests(t *testing.T) {
 		`POST /v1/allocation/ab/restart {"task":"pg","number":2}`: func() error {
 			return plain(c.RestartAllocation(ctx, "ab", api.RestartRequest{Task: "pg", Number: 2}))
 		},
+		`POST /v1/allocation/ab/signal {"task":"pg","signal":"SIGHUP"}`: func() error {
+			return plain(c.SignalAllocation(ctx, "ab", api.SignalRequest{Task: "pg", Signal: "SIGHUP"}))
+		},
 		`PUT /v1/job/ns/db {"type":"batch","groups":null}`: func() error {
 			return plain(c.ApplyJob(ctx, "ns", "db", api.JobSpec{Type: api.JobBatch}, 0))
 		},

@@ -227,7 +227,7 @@ func (a *Agent) wire() (err error) {
 	a.manager.Turned(a.allocations.served)
 	a.facts.Gone(a.manager.Heard)
 	a.streams = stream.New(servers, map[api.StreamKind]stream.Handler{
-		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamQuestion: question.New(a.manager, mounter).Answer,
+		api.StreamLogs: a.allocations.sendLog, api.StreamFigures: a.sendFigures, api.StreamSignal: a.signal, api.StreamQuestion: question.New(a.manager, mounter).Answer,
 	}, a.log)
 	a.visits = make(chan struct{}, maxVisits)
 	a.streams.Both(api.StreamExec, a.exec)

@@ -42,8 +42,8 @@ func (a *Agent) exec(ctx context.Context, offer api.StreamOffer, in *io.PipeRead
 		return api.Errorf(api.CodeUnavailable, "%d commands run in tasks of this node already, which is all that it serves at a time: end one, or try again", maxVisits)
 	}
 	said := spoken(q.Command)
-	a.allocations.note(q.AllocID, q.Task, fmt.Sprintf("%s is run in the task, asked for from %s", said, q.From))
-	log := a.log.With("alloc", q.AllocID.Short(), "task", q.Task, "from", q.From, "command", said)
+	a.allocations.note(q.AllocID, q.Task, fmt.Sprintf("%s is run in the task, asked for %s", said, q.Asker))
+	log := a.log.With("alloc", q.AllocID.Short(), "task", q.Task, "by", q.By, "from", q.From, "command", said)
 	log.Info("command begins in a task")
 	err = host.Visit(ctx, id, &q.ExecRequest, driver.VisitConn{
 		In: frame.NewReader(in), Out: out, Close: func() { _ = in.CloseWithError(io.ErrClosedPipe) }, // never fails

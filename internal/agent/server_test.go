@@ -232,6 +232,7 @@ type tasks struct {
 	running map[string]chan struct{}
 	started int
 	stuck   map[string]bool
+	signals []string
 }
 
 func newTasks() *tasks { return &tasks{running: map[string]chan struct{}{}, stuck: map[string]bool{}} }
@@ -274,6 +275,16 @@ func (d *tasks) Wait(ctx context.Context, id string) (driver.Status, error) {
 	case <-ctx.Done():
 		return driver.Status{}, ctx.Err()
 	}
+}
+
+func (d *tasks) Signal(_ context.Context, id, signal string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.running[id] == nil {
+		return api.Errorf(api.CodeConflict, "task %s does not run", id)
+	}
+	d.signals = append(d.signals, signal+" "+id)
+	return nil
 }
 
 func (d *tasks) Stop(_ context.Context, id, _ string, _ time.Duration) error {

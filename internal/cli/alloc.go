@@ -21,6 +21,7 @@ func (a *app) allocCommand() *cobra.Command {
 		&cobra.Command{Use: "status ID", Short: "Show an allocation, its tasks and volumes, and what it waits for", Args: cobra.ExactArgs(1), RunE: a.showAlloc},
 		a.explainCommand("alloc", "an allocation", a.explainAlloc),
 		a.logsCommand(),
+		a.signalCommand(),
 		a.execCommand(),
 		&cobra.Command{
 			Use: "stats ID", Short: "Show what an allocation's tasks use of processors and memory", Args: cobra.ExactArgs(1), RunE: a.allocStats,
@@ -68,17 +69,21 @@ func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
 		problem = strings.TrimPrefix(p.Code+": ", ": ") + p.Message
 		problem = p.Step + ": " + problem
 	}
+	why := ""
+	if al.Terminal() && problem == "" {
+		why = al.Status.Why()
+	}
 	a.facts("ID", string(al.ID), "Name", al.Name(), "Namespace", string(al.Namespace), "Node", string(al.NodeID),
 		"Desired", strings.TrimSuffix(fmt.Sprintf("%s (%s)", al.Desired, al.DesiredReason), " ()"),
-		"State", string(al.Status.State), "Problem", problem, "Age", age(al.CreateTime))
+		"State", string(al.Status.State), "Problem", problem, "Because", why, "Age", age(al.CreateTime))
 	if len(al.Status.Tasks) > 0 {
 		a.section("Tasks")
 		var rows [][]string
 		for _, name := range slices.Sorted(maps.Keys(al.Status.Tasks)) {
 			t := al.Status.Tasks[name]
-			rows = append(rows, []string{name, string(t.State), strconv.Itoa(t.Restarts), pid(t), a.ending(t), orDash(t.Dir)})
+			rows = append(rows, []string{name, string(t.State), strconv.Itoa(t.Restarts), pid(t), a.started(t), a.ending(t), orDash(t.Dir)})
 		}
-		a.table("TASK STATE RESTARTS?2 PID?1 ENDED-WITH~ DIRECTORY~?2", rows)
+		a.table("TASK STATE RESTARTS?3 PID?1 STARTED?2 ENDED-WITH~ DIRECTORY~?2", rows)
 	}
 	if len(al.Status.Events) > 0 {
 		a.section("Events")
@@ -133,6 +138,14 @@ func (a *app) findAlloc(ctx context.Context, c *client.Client, word string) (api
 		al, _, err := c.Allocation(ctx, id, client.Query{})
 		return al, err
 	})
+}
+
+// started is since when a task runs.
+func (a *app) started(t api.TaskStatus) string {
+	if t.State != api.TaskRunning || t.Started.IsZero() {
+		return "-"
+	}
+	return a.when(t.Started)
 }
 
 // pid is the process of a task that runs.

@@ -9,6 +9,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -353,7 +354,7 @@ func (a *app) fromEnv(name, fallback string) string {
 
 func (a *app) client() (*client.Client, error) {
 	slow := sync.OnceFunc(func() { fmt.Fprintln(a.Stderr, plain("berth: "+a.address+" has not answered yet")) })
-	cfg := client.Config{Address: a.address, Patience: patience, Slow: slow}
+	cfg := client.Config{Address: a.address, Patience: patience, Slow: slow, User: a.user()}
 	if a.Trace != nil {
 		if a.trace == nil {
 			a.trace = a.Trace(a.command)
@@ -365,6 +366,15 @@ func (a *app) client() (*client.Client, error) {
 		return nil, Usage(err)
 	}
 	return c, nil
+}
+
+// user is who types, for the record. A name that cannot be kept is nobody's.
+func (a *app) user() string {
+	name := cmp.Or(a.Getenv("SUDO_USER"), a.Getenv("USER"), a.Getenv("LOGNAME"))
+	if api.CheckUser(name) != "" {
+		return ""
+	}
+	return name
 }
 
 func (a *app) ns() api.NamespaceID { return api.NamespaceID(a.namespace) }

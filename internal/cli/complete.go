@@ -97,12 +97,22 @@ func (a *app) asked(group, word string) asks {
 		return a.strangers
 	case "TASK":
 		return a.tasks
+	case "SIGNAL":
+		return signals
 	case "GROUP":
 		return a.groups
 	case "REVISION":
 		return a.revisions
 	}
 	return nil
+}
+
+// signals are those that tasks can be sent.
+func signals(context.Context, *client.Client, []string, string) (all []known) {
+	for _, name := range api.Signals() {
+		all = append(all, known{id: name})
+	}
+	return all
 }
 
 // completeFlags gives the flags that name things what they may be.

@@ -110,6 +110,8 @@ func TestEveryArgumentIsCompleted(t *testing.T) {
 		"job scale db main |":                 "",
 		"alloc logs " + alloc + " p|":         "postgres\trunning\nprobe\tended\n",
 		"alloc exec --task b|":                "backup\tended\n",
+		"alloc signal 0f1e SIGU|":             "SIGUSR1\nSIGUSR2\n",
+		"alloc signal --task b|":              "backup\tended\n",
 		"volume detach pg |":                  "db-1-9f31c2aa\tnode, published\ndb-2\tnode, none\n" + alloc + "\tnode-published of job db\n",
 		"volume detach none |":                "",
 		"node fence db|":                      "db-1-9f31c2aa\tready\n",

@@ -34,13 +34,13 @@ func (a *app) detachCommand() *cobra.Command {
 				return err
 			}
 			if ask.By == "" {
-				ask.By = a.Getenv("USER")
+				ask.By = a.user()
 			}
 			return a.detach(cmd.Context(), c, detaching{wait: wait, ask: ask}, args)
 		},
 	}
 	cmd.Flags().BoolVar(&ask.Stop, "stop", false, "stop the allocations that use it first")
-	cmd.Flags().StringVar(&ask.By, "by", "", "who says so, for the record (default: $USER)")
+	cmd.Flags().StringVar(&ask.By, "by", "", "who says so, for the record (default: who you are on this machine)")
 	wait = waitFlagsNamed(cmd, "no-wait")
 	return cmd
 }

@@ -72,7 +72,7 @@ func (a *app) drainCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&disable, "disable", false, "call the node's drain off; what has moved does not come back by itself")
 	cmd.Flags().BoolVar(&keep, "keep-ineligible", false, "with --disable: the node gets nothing new nevertheless")
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "why, for the record")
-	cmd.Flags().StringVar(&ask.By, "by", "", "who asks, for the record (default: $USER)")
+	cmd.Flags().StringVar(&ask.By, "by", "", "who asks, for the record (default: who you are on this machine)")
 	w = waitFlags(cmd)
 	return cmd
 }
@@ -83,7 +83,7 @@ func (a *app) beginDrain(ctx context.Context, c *client.Client, n api.NodeInfo, 
 		return n, nil
 	}
 	if ask.By == "" {
-		ask.By = a.Getenv("USER")
+		ask.By = a.user()
 	}
 	return c.DrainNode(ctx, n.ID, ask, 0)
 }
@@ -253,9 +253,33 @@ func draining(n *api.Node) string {
 	case last != nil && last.Complete:
 		return "done " + ago(last.Ended) + record(last.By, last.Reason)
 	case last != nil:
-		return "called off " + ago(last.Ended) + record(last.By, last.Reason)
+		return calledOff(last)
 	}
 	return ""
+}
+
+// calledOff is how a drain ended that was called off: by whom, and whose it was.
+func calledOff(last *api.Drained) string {
+	was := record(last.By, last.Reason)
+	if last.CalledOffBy == "" {
+		return "called off " + ago(last.Ended) + was
+	}
+	if was != "" {
+		was = "; it was begun" + was
+	}
+	return "called off " + ago(last.Ended) + " by " + last.CalledOffBy + was
+}
+
+// eligibility is who said whether a node gets allocations.
+func eligibility(n *api.Node) string {
+	switch by := n.Spec.EligibilityBy; {
+	case by == "":
+		return ""
+	case n.Spec.Ineligible:
+		return "gets no new allocations, said by " + by
+	default:
+		return "gets new allocations, said by " + by
+	}
 }
 
 // record is what somebody has said about what they did.

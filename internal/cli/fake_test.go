@@ -167,7 +167,7 @@ func world() map[string]any {
 	alloc := &api.Allocation{
 		Meta: meta, ID: att.AllocID, Namespace: "default", JobID: "db", Group: "main", NodeID: "db-1-9f31c2aa", Desired: api.DesireRun,
 		Status: api.AllocStatus{State: api.AllocRunning, Tasks: map[string]api.TaskStatus{
-			"postgres": {State: api.TaskRunning, PID: 4711, Dir: "/var/lib/berth/alloc/0f1e/postgres", Restarts: 2, Last: api.TaskEnd{Signal: 11, Ended: daysAgo()}},
+			"postgres": {State: api.TaskRunning, PID: 4711, Started: daysAgo(), Dir: "/var/lib/berth/alloc/0f1e/postgres", Restarts: 2, Last: api.TaskEnd{Signal: 11, Ended: daysAgo()}},
 			"backup":   {State: api.TaskEnded, PID: 4712, ExitCode: 3, Dir: "/var/lib/berth/alloc/0f1e/backup"},
 			"init":     {State: api.TaskPending, Restarts: 1, Last: api.TaskEnd{ExitCode: 1, Ended: daysAgo()}, Next: soon()},
 			"hook":     {State: api.TaskEnded, Signal: 9},

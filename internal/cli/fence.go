@@ -40,7 +40,7 @@ func (a *app) fenceCommand() *cobra.Command {
 				}
 			}
 			if ask.By == "" {
-				ask.By = a.Getenv("USER")
+				ask.By = a.user()
 			}
 			fenced, err := c.FenceNode(cmd.Context(), n.ID, ask)
 			if err != nil || a.json {
@@ -55,7 +55,7 @@ func (a *app) fenceCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&ask.Reason, "reason", "", "how you know that it can write to nothing any more, for the record; it must be given")
-	cmd.Flags().StringVar(&ask.By, "by", "", "who says so, for the record (default: $USER)")
+	cmd.Flags().StringVar(&ask.By, "by", "", "who says so, for the record (default: who you are on this machine)")
 	cmd.Flags().BoolVar(&ask.Force, "force", false, "also while its agent is in contact, which then ends all that it runs")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd

@@ -88,7 +88,7 @@ func (a *app) showJob(cmd *cobra.Command, args []string) error {
 	if err != nil || a.json {
 		return a.orJSON(j, err)
 	}
-	a.facts("ID", string(j.ID), "Namespace", string(j.Namespace), "Type", string(j.Spec.Type), "State", string(j.State), "Healthy", healthyOf(&j),
+	a.facts("ID", string(j.ID), "Namespace", string(j.Namespace), "Type", string(j.Spec.Type), "State", string(j.State), "Stopped by", j.Status.StoppedBy, "Healthy", healthyOf(&j),
 		"Revision", strconv.FormatUint(j.Revision, 10), "Age", age(j.CreateTime))
 	if len(j.Allocations) > 0 {
 		a.section("Allocations")

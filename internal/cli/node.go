@@ -63,7 +63,7 @@ func (a *app) showNode(cmd *cobra.Command, args []string) error {
 	if err != nil || a.json {
 		return a.orJSON(n, err)
 	}
-	a.facts("ID", string(n.ID), "Name", n.Name, "State", n.Condition(), "Fenced", n.Status.Fence.String(), "Undoing", undoing(n.Node), "Drain", draining(n.Node), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
+	a.facts("ID", string(n.ID), "Name", n.Name, "State", n.Condition(), "Fenced", n.Status.Fence.String(), "Undoing", undoing(n.Node), "Drain", draining(n.Node), "Eligibility", eligibility(n.Node), "Epoch", strconv.FormatUint(n.Status.Epoch, 10),
 		"Boot ID", n.Status.BootID, "Version", n.Status.Version, "Registered", ago(n.Status.Session), "Age", age(n.CreateTime))
 	a.profile(&n.Status.Profile)
 	a.section("Task drivers")

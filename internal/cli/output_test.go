@@ -210,6 +210,19 @@ func TestConfirmedRecoveryNamesWhomItWaitsFor(t *testing.T) {
 	}
 }
 
+// TestSignal: a signal is written as people write it, and who asks goes with it.
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	w := world()
+	w["GET /v1/allocation/0f1e"] = w["GET /v1/allocation/0f1e2d3c"]
+	w["POST /v1/allocation/0f1e2d3c4b5a69788796a5b4c3d2e1f0/signal"] = api.Signalled{AllocID: "0f1e2d3c4b5a69788796a5b4c3d2e1f0", Signal: "SIGHUP", Tasks: []string{"backup", "postgres"}}
+	f := newFake(t, w)
+	const want = "SIGHUP sent to tasks backup, postgres of allocation 0f1e2d3c\n"
+	if diff := cmp.Diff(result{stdout: want}, run(t, f.URL, "alloc", "signal", "0f1e", "hup"), cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("signal (-want +got):\n%s", diff)
+	}
+}
+
 // TestAbandonNamesWhatMayBeLeft: the operator has to look for it.
 func TestAbandonNamesWhatMayBeLeft(t *testing.T) {
 	t.Parallel()

@@ -57,6 +57,8 @@ func arguments(t *testing.T, path string, cmd *cobra.Command) []string {
 		case strings.HasPrefix(word, "--"):
 			one, _, _ := strings.Cut(word, "|")
 			args = append(args, one)
+		case word == "SIGNAL":
+			args = append(args, "SIGHUP")
 		case word == "SIZE":
 			args = append(args, "1GiB")
 		case strings.HasPrefix(word, "KEY=VALUE"):

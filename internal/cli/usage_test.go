@@ -39,6 +39,7 @@ func TestWrongUsage(t *testing.T) {
 		"volume delete":               `berth volume delete needs ID (see 'berth volume delete --help')`,
 		"job stop":                    `berth job stop needs ID (see 'berth job stop --help')`,
 		"alloc status":                `berth alloc status needs ID (see 'berth alloc status --help')`,
+		"alloc signal ab SIGFOO":      `signal "SIGFOO" is not one of SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGKILL`,
 		"operation status":            `berth operation status needs ID (see 'berth operation status --help')`,
 		"apply":                       `berth apply needs FILE... (see 'berth apply --help')`,
 		"status x":                    `berth status does not take "x" (see 'berth status --help')`,

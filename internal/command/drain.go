@@ -64,7 +64,7 @@ func (c *DrainNode) Apply(tx *state.Tx) error {
 		return nil
 	}
 	next := *node
-	next.Spec.Ineligible, next.Spec.Drain = true, drain
+	next.Spec = api.NodeSpec{Ineligible: true, Drain: drain}
 	tx.PutNode(&next)
 	return nil
 }
@@ -85,13 +85,19 @@ type StopDrain struct {
 	KeepIneligible bool `json:"keep_ineligible,omitempty"`
 	// Version is the node's, 0 for any.
 	Version uint64 `json:"version,omitempty"`
+	// By is who asks, by the caller's word.
+	By string `json:"by,omitempty"`
 }
 
 // Kind implements Command.
 func (*StopDrain) Kind() Kind { return "node.undrain" }
 
 // Validate implements Command.
-func (c *StopDrain) Validate() error { return nil }
+func (c *StopDrain) Validate() error {
+	var p api.Problems
+	validateBy(&p, c.By)
+	return p.Err("the end of the drain")
+}
 
 // Apply implements Command. Of a node that is not being drained it changes
 // nothing.
@@ -100,16 +106,17 @@ func (c *StopDrain) Apply(tx *state.Tx) error {
 	if err != nil || node.Spec.Drain == nil {
 		return err
 	}
-	endDrain(tx, node, false, c.KeepIneligible)
+	endDrain(tx, node, api.Drained{CalledOffBy: c.By}, c.KeepIneligible)
 	return nil
 }
 
 // endDrain notes that a drain is over.
-func endDrain(tx *state.Tx, node *api.Node, complete, ineligible bool) {
+func endDrain(tx *state.Tx, node *api.Node, how api.Drained, ineligible bool) {
 	d := node.Spec.Drain
+	how.Started, how.Ended, how.By, how.Reason = d.Started, tx.Now(), d.By, d.Reason
 	next := *node
 	next.Spec = api.NodeSpec{Ineligible: ineligible}
-	next.Status.Drained = &api.Drained{Started: d.Started, Ended: tx.Now(), Complete: complete, By: d.By, Reason: d.Reason}
+	next.Status.Drained = &how
 	tx.PutNode(&next)
 	if !ineligible {
 		unsettleEverywhere(tx)
@@ -138,7 +145,7 @@ func (c *FinishDrain) Apply(tx *state.Tx) error {
 	if left := Undrained(tx.View, node); !left.None() {
 		return conflict("node %s is not empty", c.NodeID)
 	}
-	endDrain(tx, node, true, true)
+	endDrain(tx, node, api.Drained{Complete: true}, true)
 	return nil
 }
 
@@ -148,13 +155,19 @@ type SetEligibility struct {
 	Eligible bool       `json:"eligible"`
 	// Version is the node's, 0 for any.
 	Version uint64 `json:"version,omitempty"`
+	// By is who asks, by the caller's word.
+	By string `json:"by,omitempty"`
 }
 
 // Kind implements Command.
 func (*SetEligibility) Kind() Kind { return "node.eligibility" }
 
 // Validate implements Command.
-func (c *SetEligibility) Validate() error { return nil }
+func (c *SetEligibility) Validate() error {
+	var p api.Problems
+	validateBy(&p, c.By)
+	return p.Err("the eligibility")
+}
 
 // Apply implements Command.
 func (c *SetEligibility) Apply(tx *state.Tx) error {
@@ -168,7 +181,7 @@ func (c *SetEligibility) Apply(tx *state.Tx) error {
 		return nil
 	}
 	next := *node
-	next.Spec.Ineligible = !c.Eligible
+	next.Spec.Ineligible, next.Spec.EligibilityBy = !c.Eligible, c.By
 	tx.PutNode(&next)
 	if c.Eligible {
 		unsettleEverywhere(tx)

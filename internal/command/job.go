@@ -76,7 +76,7 @@ func tryAgain(tx *state.Tx, job *api.Job, trace api.TraceContext) {
 // revise gives a job another spec, as its next revision.
 func revise(tx *state.Tx, job *api.Job, spec api.JobSpec) {
 	job.Status.GaveUp = nil
-	job.Desired = api.Present
+	job.Desired, job.Status.StoppedBy = api.Present, ""
 	job.Spec = spec
 	job.Revision++
 	job.Status.Applied = tx.Now()
@@ -92,18 +92,31 @@ func validateTrace(p *api.Problems, t api.TraceContext) {
 	}
 }
 
+// validateBy refuses a name that no request could have brought: a row keeps it.
+func validateBy(p *api.Problems, by string) {
+	if wrong := api.CheckUser(by); wrong != "" {
+		p.Add("by", wrong, "leave it out")
+	}
+}
+
 // StopJob says that a job is to end.
 type StopJob struct {
 	Namespace api.NamespaceID `json:"namespace"`
 	ID        api.JobID       `json:"id"`
 	Version   uint64          `json:"version,omitempty"`
+	// By is who asks, by the caller's word.
+	By string `json:"by,omitempty"`
 }
 
 // Kind implements Command.
 func (*StopJob) Kind() Kind { return "job.stop" }
 
 // Validate implements Command.
-func (c *StopJob) Validate() error { return nil }
+func (c *StopJob) Validate() error {
+	var p api.Problems
+	validateBy(&p, c.By)
+	return p.Err("the stop")
+}
 
 // Apply implements Command.
 func (c *StopJob) Apply(tx *state.Tx) error {
@@ -118,7 +131,7 @@ func (c *StopJob) Apply(tx *state.Tx) error {
 		return nil
 	}
 	next := *old
-	next.Desired = api.Absent
+	next.Desired, next.Status.StoppedBy = api.Absent, c.By
 	unsettle(tx, &next)
 	tx.PutJob(&next)
 	return nil

@@ -15,6 +15,8 @@ type RestartAllocation struct {
 	Task string `json:"task"`
 	// Number is the restart's among those of Task, from 1.
 	Number int `json:"number"`
+	// By is who asks, by the caller's word.
+	By string `json:"by,omitempty"`
 }
 
 // Kind implements Command.
@@ -29,6 +31,7 @@ func (c *RestartAllocation) Validate() error {
 	if c.Number < 1 {
 		p.Addf("number", "count from 1", "is %d", c.Number)
 	}
+	validateBy(&p, c.By)
 	return p.Err("the restart")
 }
 
@@ -61,7 +64,7 @@ func (c *RestartAllocation) Apply(tx *state.Tx) error {
 	if next.Asked == nil {
 		next.Asked = map[string]int{}
 	}
-	next.Asked[c.Task] = c.Number
+	next.Asked[c.Task], next.AskedBy = c.Number, c.By
 	tx.PutAllocation(&next)
 	tx.Touch(alloc.NodeID)
 	return nil

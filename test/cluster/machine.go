@@ -263,6 +263,23 @@ func (t *Tasks) clear() {
 	}
 }
 
+// Signal implements driver.Signaller: SIGKILL ends a task, and of others it writes
+// that it got them.
+func (t *Tasks) Signal(_ context.Context, id, signal string) error {
+	if signal == "SIGKILL" {
+		t.end(id, driver.Status{Signal: 9})
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := t.tasks[id]
+	if k == nil || k.status.State != driver.StateRunning {
+		return api.Errorf(api.CodeConflict, "task %s does not run", id)
+	}
+	_, err := io.WriteString(k.logs[api.LogStdout], "got "+signal+"\n")
+	return err
+}
+
 // Usage implements driver.Measurer: every task uses the same.
 func (t *Tasks) Usage(_ context.Context, id string) (driver.Usage, error) {
 	if status, err := t.Status(context.Background(), id); err != nil || status.State != driver.StateRunning {

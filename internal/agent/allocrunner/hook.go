@@ -99,6 +99,7 @@ type Step struct {
 	plugins    map[string]PluginPlace
 	failing    map[string]failing
 	stuck      map[string]bool
+	ending     map[string]api.Problem
 	events     []api.TaskEvent
 	checks     []api.CheckStatus
 	starting   bool
@@ -118,7 +119,7 @@ func NewStep(dir string, a api.AllocAssignment) *Step {
 	return &Step{
 		Dir: dir, assignment: a, mounts: map[string]string{}, tasks: map[string]api.TaskStatus{},
 		plugins: map[string]PluginPlace{}, failing: map[string]failing{}, lasting: map[int]context.CancelFunc{},
-		ill: map[api.PluginID]api.Problem{}, late: map[string]api.Problem{},
+		ill: map[api.PluginID]api.Problem{}, late: map[string]api.Problem{}, ending: map[string]api.Problem{},
 		changed: func() {}, record: func() error { return nil },
 	}
 }
@@ -274,6 +275,34 @@ func (s *Step) Stuck(task string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stuck[task]
+}
+
+// SetEnding says what the end of a task waits for that takes long, by its own
+// word: nothing has failed. nil is nothing any more.
+func (s *Step) SetEnding(task string, p *api.Problem) {
+	s.mu.Lock()
+	was, known := s.ending[task]
+	if p == nil {
+		delete(s.ending, task)
+	} else {
+		s.ending[task] = *p
+	}
+	s.mu.Unlock()
+	if known != (p != nil) || p != nil && was != *p {
+		s.changed()
+	}
+}
+
+// Ending is what the end of a task waits for, nil if there is none: of several,
+// the one that is first by its task's name.
+func (s *Step) Ending() *api.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, task := range slices.Sorted(maps.Keys(s.ending)) {
+		p := s.ending[task]
+		return &p
+	}
+	return nil
 }
 
 // SetStarting says whether the allocation, with all hooks up, does not count as

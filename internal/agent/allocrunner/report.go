@@ -116,6 +116,8 @@ func (r *Runner) report() {
 		}
 		if r.problem != nil {
 			s.Problem = r.problem
+		} else if p := r.step.Ending(); p != nil {
+			s.Problem = p
 		}
 		if late := r.step.Late(); late != nil {
 			s.Problem = late // it is what the runner waits for now

@@ -134,6 +134,14 @@ type Measurer interface {
 	Usage(ctx context.Context, id string) (Usage, error)
 }
 
+// Signaller is a driver that can send a signal to what its tasks run.
+type Signaller interface {
+	Driver
+	// Signal sends one of api.Signals to the task's command. The error is an
+	// api.CodeNotFound or api.CodeConflict if the task does not run.
+	Signal(ctx context.Context, id, signal string) error
+}
+
 // Host is a driver that can run another command where a task runs.
 type Host interface {
 	Driver
@@ -317,7 +325,7 @@ func (s supervised) Destroy(ctx context.Context, id string) error {
 	return s.tasks.Destroy(ctx, id)
 }
 
-// Signal sends a signal to the task's command.
+// Signal implements Signaller.
 func (s supervised) Signal(ctx context.Context, id, signal string) error {
 	sig, err := signalNumber(signal)
 	if err != nil {

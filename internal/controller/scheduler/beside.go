@@ -95,7 +95,7 @@ func (p *pass) stopOutgoing(a *api.Allocation) {
 	var reason string
 	switch {
 	case p.job.Desired == api.Absent:
-		reason = "the job was stopped"
+		reason = stopped(p.job)
 	case group == nil:
 		reason = "the group was removed from the job"
 	case p.everywhere() && group.Count == 0, !p.everywhere() && a.Index >= group.Count:

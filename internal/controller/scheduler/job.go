@@ -113,6 +113,14 @@ func (p *pass) reconcile() {
 	}
 }
 
+// stopped is why the allocations of a job that was stopped end.
+func stopped(job *api.Job) string {
+	if by := job.Status.StoppedBy; by != "" {
+		return "the job was stopped by " + by
+	}
+	return "the job was stopped"
+}
+
 // stopUnwanted ends an allocation that the job no longer asks for, or asks for
 // otherwise.
 func (p *pass) stopUnwanted(a *api.Allocation) {
@@ -120,7 +128,7 @@ func (p *pass) stopUnwanted(a *api.Allocation) {
 	group := p.job.Spec.Group(a.Group)
 	switch {
 	case p.job.Desired == api.Absent:
-		reason = "the job was stopped"
+		reason = stopped(p.job)
 	case group == nil:
 		reason = "the group was removed from the job"
 	case p.everywhere() && group.Count == 0, !p.everywhere() && a.Index >= group.Count:

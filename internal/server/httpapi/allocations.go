@@ -43,7 +43,11 @@ func (h *Handler) restartAllocation(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	restart := &command.RestartAllocation{ID: a.ID, Task: ask.Task, Number: ask.Number}
+	by, err := r.user()
+	if err != nil {
+		return nil, err
+	}
+	restart := &command.RestartAllocation{ID: a.ID, Task: ask.Task, Number: ask.Number, By: by}
 	if restart.Task == "" {
 		restart.Task = api.AllTasks
 	}

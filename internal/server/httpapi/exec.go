@@ -44,13 +44,13 @@ func (h *Handler) exec(r *request) (any, error) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), api.UpgradeFrames) {
 		return nil, api.Errorf(api.CodeInvalid, "a command needs a connection that is upgraded: send the headers Connection: Upgrade and Upgrade: %s", api.UpgradeFrames)
 	}
-	from := r.RemoteAddr
-	if host, _, err := net.SplitHostPort(from); err == nil {
-		from = host
+	asker, err := r.asker()
+	if err != nil {
+		return nil, err
 	}
-	h.out.Info("command asked for in a task", "alloc", a.ID.Short(), "task", task, "node", a.NodeID, "from", from, "command", req.Command)
+	h.out.Info("command asked for in a task", "alloc", a.ID.Short(), "task", task, "node", a.NodeID, "by", asker.By, "from", asker.From, "command", req.Command)
 	s, err := h.Streams.Open(r.Context(), a.NodeID, api.StreamOffer{
-		Kind: api.StreamExec, Exec: &api.ExecOffer{AllocID: a.ID, Task: task, From: from, ExecRequest: req},
+		Kind: api.StreamExec, Exec: &api.ExecOffer{AllocID: a.ID, Task: task, Asker: asker, ExecRequest: req},
 	})
 	if err != nil {
 		return nil, r.unlessGone(err)

@@ -63,7 +63,7 @@ func TestExec(t *testing.T) {
 		req := api.ExecRequest{Command: []string{"cat", "-n"}, Input: true, Terminal: &api.TerminalSize{Rows: 24, Columns: 80}, Term: "vt100"}
 		var heard []string
 		done := n1.both(func(o api.StreamOffer, in *frame.Reader, out *frame.Writer) {
-			want := api.StreamOffer{ID: o.ID, Kind: api.StreamExec, Exec: &api.ExecOffer{AllocID: alloc.ID, Task: "t", From: o.Exec.From, ExecRequest: req}}
+			want := api.StreamOffer{ID: o.ID, Kind: api.StreamExec, Exec: &api.ExecOffer{AllocID: alloc.ID, Task: "t", Asker: api.Asker{From: o.Exec.From}, ExecRequest: req}}
 			if diff := cmp.Diff(want, o); diff != "" {
 				t.Errorf("the agent is asked for (-want +got):\n%s", diff)
 			}

@@ -27,9 +27,21 @@ func (h *Handler) figures(r *request) (any, error) {
 	if err := h.inContact(v, a.NodeID); err != nil {
 		return nil, err
 	}
-	s, err := h.Streams.Open(r.Context(), a.NodeID, api.StreamOffer{Kind: api.StreamFigures, Figures: a.ID})
+	var f api.AllocFigures
+	if err := h.askNode(r, a.NodeID, api.StreamOffer{Kind: api.StreamFigures, Figures: a.ID}, &f); err != nil {
+		return nil, err
+	}
+	if f.AllocID != a.ID {
+		return nil, somethingElse(a.NodeID)
+	}
+	return f, nil
+}
+
+// askNode asks an agent for one value.
+func (h *Handler) askNode(r *request, node api.NodeID, offer api.StreamOffer, into any) error {
+	s, err := h.Streams.Open(r.Context(), node, offer)
 	if err != nil {
-		return nil, r.unlessGone(err)
+		return r.unlessGone(err)
 	}
 	defer s.Close()
 	defer context.AfterFunc(r.Context(), s.Interrupt)()
@@ -38,16 +50,19 @@ func (h *Handler) figures(r *request) (any, error) {
 		kind, payload, err := s.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			var f api.AllocFigures
-			if err := json.Unmarshal(answer.Bytes(), &f); err != nil || f.AllocID != a.ID {
-				return nil, api.Errorf(api.CodeInternal, "the agent of node %s answers with something else", a.NodeID)
+			if json.Unmarshal(answer.Bytes(), into) != nil {
+				return somethingElse(node)
 			}
-			return f, nil
+			return nil
 		case err != nil:
-			return nil, r.unlessGone(err)
+			return r.unlessGone(err)
 		case kind != frame.Data || answer.Len()+len(payload) > maxFigures:
-			return nil, api.Errorf(api.CodeInternal, "the agent of node %s answers with something else", a.NodeID)
+			return somethingElse(node)
 		}
 		answer.Write(payload)
 	}
+}
+
+func somethingElse(node api.NodeID) error {
+	return api.Errorf(api.CodeInternal, "the agent of node %s answers with something else", node)
 }

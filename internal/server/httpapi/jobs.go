@@ -188,8 +188,12 @@ func (h *Handler) stopJob(r *request) (any, error) {
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
+	by, err := r.user()
+	if err != nil {
+		return nil, err
+	}
 	id := api.JobID(r.PathValue("id"))
-	if _, err := h.propose(r, &command.StopJob{Namespace: r.namespace(), ID: id, Version: version}); err != nil {
+	if _, err := h.propose(r, &command.StopJob{Namespace: r.namespace(), ID: id, Version: version, By: by}); err != nil {
 		return nil, err
 	}
 	v := h.Log.View()

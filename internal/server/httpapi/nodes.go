@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -77,9 +78,13 @@ func (h *Handler) drainNode(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	by, err := r.user()
+	if err != nil {
+		return nil, err
+	}
 	id := api.NodeID(r.PathValue("id"))
 	drain := &command.DrainNode{
-		NodeID: id, Within: ask.Deadline, Unbounded: ask.NoDeadline, IgnoreSystem: ask.IgnoreSystem, By: ask.By, Reason: ask.Reason, Version: version,
+		NodeID: id, Within: ask.Deadline, Unbounded: ask.NoDeadline, IgnoreSystem: ask.IgnoreSystem, By: cmp.Or(ask.By, by), Reason: ask.Reason, Version: version,
 	}
 	if ask.Deadline == 0 && !ask.Force && !ask.NoDeadline {
 		drain.Within, drain.KeepDeadline = api.DefaultDrain, true
@@ -97,8 +102,12 @@ func (h *Handler) stopDrain(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	by, err := r.user()
+	if err != nil {
+		return nil, err
+	}
 	id := api.NodeID(r.PathValue("id"))
-	return h.writeNode(r, id, &command.StopDrain{NodeID: id, KeepIneligible: keep, Version: version})
+	return h.writeNode(r, id, &command.StopDrain{NodeID: id, KeepIneligible: keep, Version: version, By: by})
 }
 
 // setEligibility says whether a node gets new allocations.
@@ -114,8 +123,12 @@ func (h *Handler) setEligibility(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	by, err := r.user()
+	if err != nil {
+		return nil, err
+	}
 	id := api.NodeID(r.PathValue("id"))
-	return h.writeNode(r, id, &command.SetEligibility{NodeID: id, Eligible: *ask.Eligible, Version: version})
+	return h.writeNode(r, id, &command.SetEligibility{NodeID: id, Eligible: *ask.Eligible, Version: version, By: by})
 }
 
 // fenceNode takes an operator's word that a node can write to nothing any more.

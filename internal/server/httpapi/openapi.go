@@ -95,6 +95,9 @@ func (d describer) operation(rt route) object {
 	if rt.traced {
 		params = append(params, header(api.HeaderTrace, "The caller's span (W3C Trace Context), below which the servers put what comes of the request, where they send traces."))
 	}
+	if rt.asked {
+		params = append(params, header(api.HeaderUser, "Who asks, for the record: at most 64 bytes that can be printed. Nothing checks it."))
+	}
 	if rt.node {
 		o["security"] = []object{{"node": []string{}}}
 		params = append(params,

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -63,6 +64,26 @@ func (r *request) trace() api.TraceContext {
 		return api.ParseTraceContext(given[0])
 	}
 	return ""
+}
+
+// user is the caller's name, by the caller's word.
+func (r *request) user() (string, error) {
+	name := r.Header.Get(api.HeaderUser)
+	if wrong := api.CheckUser(name); wrong != "" {
+		return "", &api.Error{Code: api.CodeInvalid, Message: "the request has a problem",
+			Fields: []api.Field{{Path: api.HeaderUser, Message: wrong, Mend: "send a shorter, printable name, or none"}}}
+	}
+	return name, nil
+}
+
+// asker is who asks, and from where.
+func (r *request) asker() (api.Asker, error) {
+	from := r.RemoteAddr
+	if host, _, err := net.SplitHostPort(from); err == nil {
+		from = host
+	}
+	by, err := r.user()
+	return api.Asker{By: by, From: from}, err
 }
 
 // defaultWait is how long a blocking query waits that does not say.

@@ -26,6 +26,8 @@ type route struct {
 	media, bodyMedia string
 	// creates: the write can be made only for what is not there, by If-None-Match.
 	creates bool
+	// asked: who asks is kept, by the caller's word.
+	asked bool
 	// traced: what the request leads to is put below the caller's span.
 	traced bool
 	// node: the caller is the agent of a node, and proves it.
@@ -77,7 +79,7 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "PUT /v1/job/{namespace}/{id}", name: "ApplyJob", doc: "Create a job, change its spec, or start it again.",
 			handle: h.putJob, traced: true, creates: true, query: conditional(), body: api.JobSpec{}, answer: api.JobInfo{}},
 		{pattern: "DELETE /v1/job/{namespace}/{id}", name: "StopJob", doc: "Stop a job.",
-			handle: h.stopJob, query: conditional(), answer: api.JobInfo{}},
+			handle: h.stopJob, asked: true, query: conditional(), answer: api.JobInfo{}},
 		{pattern: "POST /v1/plan", name: "Plan", doc: "Say what applying volumes and jobs would do, one after the other, and do nothing.",
 			handle: h.plan, creates: true, body: api.PlanRequest{}, answer: api.Plan{}},
 		{pattern: "POST /v1/job/{namespace}/{id}/plan", name: "PlanJob", doc: "Say what applying a job would do, and do nothing.",
@@ -101,9 +103,11 @@ func (h *Handler) nounRoutes() []route {
 		{pattern: "GET /v1/allocation/{id}/logs/{task}", name: "Logs", doc: "Read what a task wrote: a stream that ends with the task if it is followed. The trailer " + api.TrailerError + " says why it broke off.",
 			handle: h.logs, query: []string{"type", "offset", "tail", "follow"}, media: text},
 		{pattern: "POST /v1/allocation/{id}/exec/{task}", name: "Exec", doc: "Run a command where a task runs. The connection is upgraded to " + api.UpgradeFrames + ", and ends with the command.",
-			handle: h.exec, body: api.ExecRequest{}, media: octets},
+			handle: h.exec, asked: true, body: api.ExecRequest{}, media: octets},
 		{pattern: "POST /v1/allocation/{id}/restart", name: "RestartAllocation", doc: "Start tasks of an allocation again, on the same node, with its volumes.",
-			handle: h.restartAllocation, body: api.RestartRequest{}, answer: api.Allocation{}},
+			handle: h.restartAllocation, asked: true, body: api.RestartRequest{}, answer: api.Allocation{}},
+		{pattern: "POST /v1/allocation/{id}/signal", name: "SignalAllocation", doc: "Send a signal to tasks of an allocation that run.",
+			handle: h.signalAllocation, asked: true, body: api.SignalRequest{}, answer: api.Signalled{}},
 		{pattern: "GET /v1/services", name: "Services", doc: "List the services that jobs offer, each with where it is found.",
 			handle: list(h, services()), query: lists("namespace"), answer: []api.ServiceInfo{}},
 		{pattern: "GET /v1/service/{name}", name: "Service", doc: "Find a service: the address and port of each allocation that offers it and is healthy, or of all of them.",
@@ -155,11 +159,11 @@ func (h *Handler) nodeRoutes() []route {
 		{pattern: "POST /v1/node/{id}/fence", name: "FenceNode", doc: "Take it as a fact that a node is off or cut off from its storage: what it ran is lost, and its volumes go on without it.",
 			handle: h.fenceNode, body: api.FenceRequest{}, answer: api.NodeInfo{}},
 		{pattern: "POST /v1/node/{id}/drain", name: "DrainNode", doc: "Have a node emptied: what it runs moves away, with its volumes, and it gets nothing new.",
-			handle: h.drainNode, query: conditional(), body: api.DrainRequest{}, answer: api.NodeInfo{}},
+			handle: h.drainNode, asked: true, query: conditional(), body: api.DrainRequest{}, answer: api.NodeInfo{}},
 		{pattern: "DELETE /v1/node/{id}/drain", name: "StopDrain", doc: "Call the drain of a node off.",
-			handle: h.stopDrain, query: append(conditional(), "ineligible"), answer: api.NodeInfo{}},
+			handle: h.stopDrain, asked: true, query: append(conditional(), "ineligible"), answer: api.NodeInfo{}},
 		{pattern: "POST /v1/node/{id}/eligibility", name: "SetEligibility", doc: "Say whether a node gets new allocations. What runs there goes on.",
-			handle: h.setEligibility, query: conditional(), body: api.EligibilityRequest{}, answer: api.NodeInfo{}},
+			handle: h.setEligibility, asked: true, query: conditional(), body: api.EligibilityRequest{}, answer: api.NodeInfo{}},
 		{pattern: "DELETE /v1/node/{id}", name: "ForgetNode", doc: "Remove a node that is gone and holds nothing.",
 			handle: h.forgetNode, query: conditional(), answer: struct{}{}},
 	}

@@ -364,6 +364,60 @@ func TestServerStopsInTheMiddle(t *testing.T) {
 	})
 }
 
+// TestSignal: the agent hears who asks, by the caller's word, and its answer is the
+// answer. A name that cannot be kept is refused before anybody is asked.
+func TestSignal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, n1, alloc := placed(t)
+		defer w.stop()
+		want := api.Signalled{AllocID: alloc.ID, Signal: "SIGHUP", Tasks: []string{"t"}}
+		answer, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			ask    api.SignalRequest
+			answer []any
+			want   string
+		}{
+			{api.SignalRequest{Signal: "SIGHUP"}, []any{frame.Data, string(answer), frame.End, ""}, ""},
+			{api.SignalRequest{Signal: "SIGHUP"}, []any{frame.Data, "{}", frame.End, ""}, "internal: the agent of node n1 answers with something else"},
+			{api.SignalRequest{Signal: "SIGHUP"}, []any{frame.End, `{"code":"conflict","message":"no task runs"}`}, "conflict: no task runs"},
+		} {
+			done := n1.carry(func(o api.StreamOffer, out *frame.Writer) {
+				if o.Kind != api.StreamSignal || o.Signal == nil || o.Signal.AllocID != alloc.ID || o.Signal.SignalRequest != tc.ask || o.Signal.By != "" || o.Signal.From == "" {
+					t.Errorf("the agent is asked for %+v", o.Signal)
+				}
+				say(out, tc.answer...)
+			})
+			got, err := w.SignalAllocation(t.Context(), alloc.ID, tc.ask)
+			if said(err) != tc.want {
+				t.Errorf("%q: got %s, want %s", tc.answer, said(err), tc.want)
+			}
+			if tc.want == "" {
+				if diff := cmp.Diff(&want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			}
+			if err := <-done; api.CodeOf(err) == api.CodeUnavailable {
+				t.Errorf("the agent was answered %v", err)
+			}
+		}
+		for _, tc := range []struct {
+			ask  api.SignalRequest
+			want string
+		}{
+			{api.SignalRequest{Signal: "SIGFOO"}, "signal"},
+			{api.SignalRequest{Signal: "SIGHUP", Task: "none"}, "has no task none"},
+		} {
+			if _, err := w.SignalAllocation(t.Context(), alloc.ID, tc.ask); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%+v is answered with %v", tc.ask, err)
+			}
+		}
+	})
+}
+
 // TestFigures: an agent's answer is the answer, and what is none is said.
 func TestFigures(t *testing.T) {
 	t.Parallel()

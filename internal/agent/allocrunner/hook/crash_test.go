@@ -379,13 +379,13 @@ func stories() map[string]story {
 			},
 			wishes: map[time.Duration]func(*api.Allocation){
 				5 * time.Second:  func(a *api.Allocation) { a.Asked = map[string]int{api.AllTasks: 1} },
-				15 * time.Second: func(a *api.Allocation) { a.Asked = map[string]int{api.AllTasks: 1, "pg": 1} },
+				15 * time.Second: func(a *api.Allocation) { a.Asked, a.AskedBy = map[string]int{api.AllTasks: 1, "pg": 1}, "alice" },
 			},
 			starts: "pg, pg/1, pg/2", state: api.AllocComplete,
 			check: func(t *testing.T, s api.AllocStatus) {
 				t.Helper()
 				restarts(2)(t, s)
-				if got := s.Tasks["pg"]; got.Asked != 2 || got.Attempts != 0 || got.Last.Signal != 2 {
+				if got := s.Tasks["pg"]; got.Asked != 2 || got.Attempts != 0 || got.Last.Signal != 2 || got.Last.Reason != "restarted by alice" {
 					t.Errorf("the task is %+v", got)
 				}
 			},

@@ -125,6 +125,7 @@ func (p *Poststop) wait(ctx context.Context, s *allocrunner.Step, a *api.AllocAs
 	}
 	limited, cancel := context.WithDeadline(ctx, began.Add(task.PoststopTime()))
 	defer cancel()
+	defer p.tasks.long(s, task, cleaning(a, task, began))()
 	d, id := p.tasks.drivers[task.Driver], runID(a, task.Name, is.Restarts)
 	_, err := d.Wait(limited, id)
 	switch {

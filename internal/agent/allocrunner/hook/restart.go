@@ -41,13 +41,15 @@ func after(policy api.Restarts, ended api.TaskStatus, now time.Time) api.TaskSta
 // That it was asked for is done with the record: what is recorded is then done
 // like any other start. A restart that is counted by no policy leaves no trace
 // in it. What was not started yet, or is not to be, has nothing to restart.
-func obey(s *allocrunner.Step, task *api.Task, was api.TaskStatus, asked int) (api.TaskStatus, error) {
+func obey(s *allocrunner.Step, task *api.Task, was api.TaskStatus, asked int, by string) (api.TaskStatus, error) {
 	next := was
 	next.Asked = asked
 	switch {
 	case asked < was.Asked: // the servers were put back to an older state
 	case was.State == api.TaskRunning:
 		next = again(next)
+		next.Reason = askedFor(by)
+		s.Say(task.Name, next.Reason)
 	case was.State == api.TaskPending:
 		next.Next = time.Time{} // now
 	case was.State == "":
@@ -64,6 +66,14 @@ func again(was api.TaskStatus) api.TaskStatus {
 		State: api.TaskPending, Dir: was.Dir, Restarts: was.Restarts + 1, Last: was.Last,
 		Attempts: was.Attempts, Since: was.Since, Asked: was.Asked, Poststop: was.Poststop,
 	}
+}
+
+// askedFor is why a task is started again that somebody wants to be.
+func askedFor(by string) string {
+	if by == "" {
+		return "restarted by a user"
+	}
+	return "restarted by " + by
 }
 
 // seen is how a task is by its driver's word, and by what is known of its

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,10 +113,13 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 		return fmt.Errorf("look at task %s: %w", task.Name, err)
 	}
 	if was.State != api.TaskEnded && status.State != driver.StateUnknown {
+		if was.State == api.TaskPending {
+			was.Reason = "" // of the run before
+		}
 		was.State = api.TaskRunning // also if the agent was killed that had started it
 	}
 	if asked := a.Allocation.RestartsAsked(task.Name); asked != was.Asked {
-		if was, err = obey(s, task, was, asked); err != nil {
+		if was, err = obey(s, task, was, asked, a.Allocation.AskedBy); err != nil {
 			return err
 		}
 		if status, err = d.Status(ctx, runID(a, task.Name, was.Restarts)); err != nil {
@@ -162,7 +166,7 @@ func (t *Tasks) fail(ctx context.Context, s *allocrunner.Step, a *api.AllocAssig
 	if err := s.Record(); err != nil {
 		return driver.Status{}, err
 	}
-	if err := t.stop(ctx, a, task, was.Restarts, reason); err != nil {
+	if err := t.stop(ctx, s, run{a, task, was.Restarts}, reason); err != nil {
 		return driver.Status{}, err
 	}
 	ended, err := d.Status(ctx, id)
@@ -430,7 +434,7 @@ func (t *Tasks) end(ctx context.Context, s *allocrunner.Step, a *api.AllocAssign
 	if err := t.endLast(ctx, s, a, task); err != nil {
 		return err
 	}
-	return t.endRun(ctx, a, task, s.Tasks()[task.Name].Restarts, func(status driver.Status) error {
+	return t.endRun(ctx, s, run{a, task, s.Tasks()[task.Name].Restarts}, func(status driver.Status) error {
 		last, known := s.Tasks()[task.Name]
 		switch {
 		case status.State == driver.StateEnded && last.State == api.TaskEnded && last.Ended.Equal(stored(status.Ended)):
@@ -455,26 +459,37 @@ func (t *Tasks) end(ctx context.Context, s *allocrunner.Step, a *api.AllocAssign
 // endLast ends the run before the current one, if there was one. It has ended
 // already, unless it was to be started again before it had.
 func (t *Tasks) endLast(ctx context.Context, s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) error {
-	run := s.Tasks()[task.Name].Restarts - 1
-	if run < 0 {
+	last := s.Tasks()[task.Name].Restarts - 1
+	if last < 0 {
 		return nil
 	}
-	return t.endRun(ctx, a, task, run, func(status driver.Status) error {
+	return t.endRun(ctx, s, run{a, task, last}, func(status driver.Status) error {
 		now, ended := s.Tasks()[task.Name], seen(api.TaskStatus{}, status, "")
 		noted := now.Last.Ended.Equal(ended.Ended) // and may say more than the driver knows
 		if status.State != driver.StateEnded || noted {
 			return nil
 		}
 		now.Last = ended.End()
+		if now.State == api.TaskPending {
+			now.Last.Reason = cmp.Or(now.Last.Reason, now.Reason) // it was stopped for that
+		}
 		s.SetTask(task.Name, now)
 		return s.Record()
 	})
 }
 
+// run is one run of a task.
+type run struct {
+	a      *api.AllocAssignment
+	task   *api.Task
+	number int
+}
+
 // stop stops a run of a task. One that is a plugin takes no new calls before, and
 // those on their way come to their end: reason is why it is stopped.
-func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, reason string) error {
-	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
+func (t *Tasks) stop(ctx context.Context, s *allocrunner.Step, r run, reason string) error {
+	a, task := r.a, r.task
+	d, id := t.drivers[task.Driver], runID(a, task.Name, r.number)
 	if task.CSIPlugin != nil && t.withdraw != nil {
 		status, err := d.Status(ctx, id)
 		if err != nil {
@@ -484,6 +499,7 @@ func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task
 			t.withdraw(ctx, a, task, fmt.Sprintf("its task %s is being stopped: %s", task.Name, reason))
 		}
 	}
+	defer t.long(s, task, stopping(a, task, time.Now()))()
 	if err := d.Stop(ctx, id, task.KillSignal, time.Duration(task.KillTimeout)); err != nil {
 		return fmt.Errorf("stop task %s: %w", task.Name, err)
 	}
@@ -491,9 +507,10 @@ func (t *Tasks) stop(ctx context.Context, a *api.AllocAssignment, task *api.Task
 }
 
 // endRun stops a run of a task, tells how it ended, and forgets it.
-func (t *Tasks) endRun(ctx context.Context, a *api.AllocAssignment, task *api.Task, run int, tell func(driver.Status) error) error {
-	d, id := t.drivers[task.Driver], runID(a, task.Name, run)
-	if err := t.stop(ctx, a, task, run, "it is to be started again"); err != nil {
+func (t *Tasks) endRun(ctx context.Context, s *allocrunner.Step, r run, tell func(driver.Status) error) error {
+	task := r.task
+	d, id := t.drivers[task.Driver], runID(r.a, task.Name, r.number)
+	if err := t.stop(ctx, s, r, "it is to be started again"); err != nil {
 		return err
 	}
 	status, err := d.Status(ctx, id)

@@ -27,6 +27,7 @@ type fake struct {
 	mountsVolumes bool
 	onHost        bool
 	stopping      func()           // is called when a run that runs is stopped
+	slow          time.Duration    // how long a stop takes
 	fail          map[string]error // by call: "check pg"
 
 	mu           sync.Mutex // guards below
@@ -125,6 +126,9 @@ func (f *fake) Stop(_ context.Context, id, signal string, timeout time.Duration)
 		f.stopping()
 	}
 	f.mu.Unlock()
+	if f.slow > 0 {
+		time.Sleep(f.slow)
+	}
 	if err == nil {
 		f.end(id, driver.Status{Signal: 2})
 	}

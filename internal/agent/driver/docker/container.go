@@ -257,7 +257,7 @@ func (d *Driver) signal(ctx context.Context, id, signal string) error {
 	return d.problem(err)
 }
 
-// Signal sends a signal to the task's first process.
+// Signal implements driver.Signaller: it reaches the task's first process.
 func (d *Driver) Signal(ctx context.Context, id, signal string) error {
 	c, err := d.find(ctx, id)
 	if err != nil {

@@ -111,6 +111,8 @@ var (
 	_ driver.Driver = (*Driver)(nil)
 	_ driver.Keeper = (*Driver)(nil)
 	_ driver.Host   = (*Driver)(nil)
+
+	_ driver.Signaller = (*Driver)(nil)
 )
 
 // New makes the driver. It does not mean that there is an engine: see
