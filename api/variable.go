@@ -44,6 +44,7 @@ const (
 
 // JobVariables is where the variables of jobs are, by the path of who reads
 // them: nomad/jobs, nomad/jobs/JOB, nomad/jobs/JOB/GROUP, nomad/jobs/JOB/GROUP/TASK.
+// A job whose name has a dot has no place of its own: paths have none.
 const JobVariables VariablePath = "nomad/jobs"
 
 // Validate reports every problem of the items, and repeats no value.
