@@ -91,17 +91,8 @@ func (b *Berth) Path(path string) string {
 // lets go of the loop devices, which no boot outlives.
 func (b *Boot) PowerCut(berth *Berth, plugin *Plugin) {
 	berth.tb.Helper()
-	berth.Kill()
 	plugin.Kill()
-	for _, pid := range berth.below() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
-	}
-	berth.Eventually("everything is dead", startLimit, func() error {
-		if left := berth.below(); len(left) > 0 {
-			return fmt.Errorf("processes %v", left)
-		}
-		return nil
-	})
+	berth.PowerOff()
 	b.End()
 	berth.Eventually("the loop devices are gone", startLimit, func() error {
 		var left []string
@@ -119,6 +110,44 @@ func (b *Boot) PowerCut(berth *Berth, plugin *Plugin) {
 		}
 		return nil
 	})
+}
+
+// PowerOff kills the agent and all that runs for it.
+func (b *Berth) PowerOff() {
+	b.tb.Helper()
+	b.Kill()
+	for _, pid := range b.below() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended with another
+	}
+	b.Eventually("everything is dead", startLimit, func() error {
+		if left := b.below(); len(left) > 0 {
+			return fmt.Errorf("processes %v", left)
+		}
+		return nil
+	})
+}
+
+// Room gives the boot an empty file system of its own at a directory of the
+// machine, and answers where this process finds it.
+func (b *Boot) Room(tb testing.TB, at string) string {
+	tb.Helper()
+	if out, err := b.enter("mount", "-t", "tmpfs", "berth-test", at).CombinedOutput(); err != nil {
+		tb.Fatalf("mount a tmpfs at %s: %v\n%s", at, err, out)
+	}
+	return fmt.Sprintf("/proc/%d/root%s", b.holder.Process.Pid, at)
+}
+
+// has reports whether a process is one of the boot's; without one, all are.
+func (b *Boot) has(proc string) bool {
+	if b == nil || b.holder == nil {
+		return true
+	}
+	mine, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", b.holder.Process.Pid))
+	if err != nil {
+		return false
+	}
+	its, err := os.Readlink(filepath.Join(proc, "ns", "mnt"))
+	return err == nil && its == mine
 }
 
 // below are the processes of the agent's tasks: the supervisors and what they
@@ -146,7 +175,7 @@ func (b *Berth) below() (pids []int) {
 		}
 		parents[pid] = parent
 		line, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
-		if err == nil && strings.Contains(string(line), "executor\x00"+b.DataDir+"/") {
+		if err == nil && strings.Contains(string(line), "executor\x00"+b.DataDir+"/") && b.opts.Boot.has(filepath.Dir(f)) {
 			mine[pid] = true
 		}
 	}

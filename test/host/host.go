@@ -42,6 +42,9 @@ type Options struct {
 	// Disk is the size in MiB of a file system for the agent's data, and 0 for
 	// the machine's own.
 	Disk int
+	// Data is the data directory, where that is given: a path that the boot has for
+	// itself. Raft is the server's address that belongs to it.
+	Data, Raft string
 	// Service: the agent is no development agent, but what Config says.
 	Service bool
 }
@@ -83,6 +86,9 @@ func Start(tb testing.TB, opts Options) *Berth {
 	b := &Berth{
 		tb: tb, binary: Binary(tb), DataDir: filepath.Join(dir, "d"), config: filepath.Join(dir, "berth.hcl"),
 		opts: opts, http: FreeAddress(tb), raft: FreeAddress(tb),
+	}
+	if opts.Data != "" {
+		b.DataDir, b.raft = opts.Data, opts.Raft
 	}
 	if opts.Apart {
 		b.opts.Config += fmt.Sprintf("client {\n enabled = true\n servers = [%q]\n}\n", "http://"+b.http)

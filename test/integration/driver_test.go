@@ -76,7 +76,6 @@ func newDriverMachine(t *testing.T, driver string) *machine {
 	command := fmt.Sprintf("mkdir -p %s; ln -sf %s /csi/csi.sock; exec %s plugin local --node-id $BERTH_NODE_ID --root %s --endpoint unix:///csi/driver.sock --log-level warn",
 		root, m.gate.Socket, binary, root)
 	b.Apply(strings.NewReplacer("DRIVER", driver, "ENTRY", entry, "OPTIONS", options, "COMMAND", command, "BASE", m.base).Replace(driverFile))
-	m.settled("the driver runs", 0)
 	b.Eventually("the driver has its directory", limit, func() error {
 		roots, _ := filepath.Glob(filepath.Join(b.DataDir, "csi", "*", "volumes")) // the pattern is one
 		if len(roots) != 1 {
@@ -85,6 +84,7 @@ func newDriverMachine(t *testing.T, driver string) *machine {
 		m.root = roots[0]
 		return nil
 	})
+	m.settled("the driver runs", 0)
 	return m
 }
 
