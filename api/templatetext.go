@@ -127,6 +127,9 @@ func lookupService(name string) (why, mend string) {
 // Lookups reports whether the text rests on what the servers answer: it may come
 // to another one while the task runs.
 func (t *Template) Lookups() bool {
+	if !strings.Contains(t.Data, "{{") {
+		return false
+	}
 	tree, _, err := readTemplate(t.Data)
 	if err != nil {
 		return false

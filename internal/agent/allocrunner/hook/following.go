@@ -74,6 +74,9 @@ type telling struct {
 
 // followed is a task's, nil for one whose templates do not change.
 func (t *Tasks) followed(s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) *followed {
+	if f := t.following(a.ID, task.Name); f != nil {
+		return f
+	}
 	if t.reader == nil || !slices.ContainsFunc(task.Templates, func(one api.Template) bool { return one.Lookups() }) {
 		return nil
 	}
