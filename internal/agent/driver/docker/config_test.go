@@ -131,3 +131,20 @@ func TestMistakesAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestCredentialsThatCannotBeReadAreNotShown: what was wrong with them was told with
+// the password in it.
+func TestCredentialsThatCannotBeReadAreNotShown(t *testing.T) {
+	t.Parallel()
+	d := newDriver(t, docker.Config{})
+	const secret = "very-secret"
+	for _, auth := range []any{
+		secret, []any{secret}, map[string]any{"username": "u", "password": []any{secret}}, map[string]any{"password": map[string]any{"is": secret}},
+		map[string]any{"username": "u", "password": secret + "\x00"},
+	} {
+		err := d.Check(api.Task{Name: "t", Driver: "docker", Config: map[string]any{"image": "i", "auth": auth}})
+		if err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "config.auth") {
+			t.Errorf("%v: %v", auth, err)
+		}
+	}
+}

@@ -34,8 +34,15 @@ func (v *values) take(name string) any {
 	return v.all[name]
 }
 
+// wrong notes what cannot be read. What is given for a registry is shown nowhere:
+// problems are an allocation's, and in its events.
 func (v *values) wrong(name, mend string, got any) {
-	v.p.Addf(v.at(name), mend, "is %v", got)
+	at := v.at(name)
+	if strings.HasPrefix(at, "config.auth") {
+		v.p.Add(at, "cannot be read", mend)
+		return
+	}
+	v.p.Addf(at, mend, "is %v", got)
 }
 
 // text is a string. Numbers and booleans are what they look like.
