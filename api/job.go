@@ -672,3 +672,18 @@ func (p *Problems) destination(at, dest string) {
 		p.Addf(at, "give a plain absolute path", "is %q", dest)
 	}
 }
+
+// LacksConfig says what is missing from a task without config, if its driver is one
+// of Berth's that can run nothing without, or "".
+func (t *Task) LacksConfig() (message, mend string) {
+	if len(t.Config) > 0 {
+		return "", ""
+	}
+	switch t.Driver {
+	case "exec", "raw_exec":
+		return "is missing, and driver " + t.Driver + " runs the command in it", `add config { command = "/path/of/program" }`
+	case "docker":
+		return "is missing, and driver docker runs the image in it", `add config { image = "name:tag" }`
+	}
+	return "", ""
+}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -114,7 +115,9 @@ type HostVolume struct {
 	ReadOnly bool `json:"read_only,omitempty"`
 }
 
-// Lookup is the value of what a constraint names, such as ${attr.cpu.arch}.
+// Lookup is the value of what a constraint names, such as ${attr.cpu.arch}. What
+// Nomad's nodes always have, a datacenter and a region, is the node's metadata of
+// that name, or Nomad's own default.
 func (n *Node) Lookup(reference string) (value string, ok bool) {
 	name := strings.TrimSuffix(strings.TrimPrefix(reference, "${"), "}")
 	switch name {
@@ -122,6 +125,10 @@ func (n *Node) Lookup(reference string) (value string, ok bool) {
 		return string(n.ID), true
 	case "node.unique.name":
 		return n.Name, true
+	case "node.datacenter":
+		return cmp.Or(n.Status.Profile.Meta["datacenter"], "dc1"), true
+	case "node.region":
+		return cmp.Or(n.Status.Profile.Meta["region"], "global"), true
 	case "node.class":
 		return n.Status.Profile.Class, n.Status.Profile.Class != ""
 	}

@@ -77,7 +77,7 @@ type SpreadTarget struct {
 }
 
 // attributeName matches what a constraint may look at.
-var attributeName = regexp.MustCompile(`^\$\{(attr\.[A-Za-z0-9_.-]+|meta\.[^{}]+|node\.class|node\.unique\.(id|name))\}$`)
+var attributeName = regexp.MustCompile(`^\$\{(attr\.[A-Za-z0-9_.-]+|meta\.[^{}]+|node\.(class|datacenter|region)|node\.unique\.(id|name))\}$`)
 
 func validateAttribute(p *Problems, at, attribute string) {
 	if !attributeName.MatchString(attribute) {

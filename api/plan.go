@@ -83,6 +83,8 @@ type VolumePlan struct {
 	// Waits is what keeps the volume from being made or changed now: a plugin
 	// that no node runs, or that cannot do what is asked.
 	Waits []Wait `json:"waits,omitempty"`
+	// Warnings are those that come with the answer to applying it.
+	Warnings []Field `json:"warnings,omitempty"`
 }
 
 // JobPlan is what applying a job's spec would do: what the scheduler does next,
@@ -100,7 +102,8 @@ type JobPlan struct {
 	// Changes are empty for a new job.
 	Changes []Change `json:"changes"`
 
-	// Create are the volumes of families that would be made.
+	// Create are the volumes that would be made for it: of families, and those that
+	// go with their allocations.
 	Create []PlannedVolume `json:"create,omitempty"`
 
 	Start []PlannedStart `json:"start"`
@@ -116,12 +119,32 @@ type JobPlan struct {
 	TurnedDown []TurnedDown `json:"turned_down"`
 	// Cut: the scheduler would do still more, and the plan was ended.
 	Cut bool `json:"cut,omitempty"`
+	// Warnings are those that come with the answer to applying it.
+	Warnings []Field `json:"warnings,omitempty"`
 }
 
-// PlannedVolume is a volume that would be made like another of its family.
+// PlannedVolume is a volume that would be made: like another of its family, or for an
+// allocation, with which it goes.
 type PlannedVolume struct {
-	ID   VolumeID `json:"id"`
-	From VolumeID `json:"from"`
+	// ID is empty for an allocation's own, which is named for the allocation.
+	ID VolumeID `json:"id,omitempty"`
+	// From is the volume of its family that it is made like.
+	From VolumeID `json:"from,omitempty"`
+	// Request is the allocation's that it is for, Group and Index are its place, and
+	// NodeID is where it is made, if it goes with one.
+	Request string `json:"request,omitempty"`
+	Group   string `json:"group,omitempty"`
+	Index   int    `json:"index,omitempty"`
+	NodeID  NodeID `json:"node_id,omitempty"`
+
+	PluginID PluginID `json:"plugin_id"`
+	// CapacityMin and CapacityMax bound its size in bytes; 0 is left to the plugin.
+	CapacityMin int64 `json:"capacity_min,omitempty"`
+	CapacityMax int64 `json:"capacity_max,omitempty"`
+	// Topologies are those of which the plugin may choose one; empty is any.
+	Topologies []Topology `json:"topologies,omitempty"`
+	// Waits is what keeps it from being made now.
+	Waits []Wait `json:"waits,omitempty"`
 }
 
 // PlannedStart is an allocation that would be placed.

@@ -17,7 +17,7 @@ func Attributes() []string {
 // NodeValues are all that a job's file can ask of a node, but for ${meta.NAME},
 // which is what the agents' configuration says, and what task drivers add.
 func NodeValues() []string {
-	names := []string{"node.class", "node.unique.id", "node.unique.name"}
+	names := []string{"node.class", "node.datacenter", "node.region", "node.unique.id", "node.unique.name"}
 	for _, a := range Attributes() {
 		names = append(names, "attr."+a)
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"net/http"
+	"net/url"
 
 	"github.com/berth-dev/berth/api"
 )
@@ -59,6 +60,14 @@ func (c *Client) SweepReports(ctx context.Context) ([]api.SweepReport, error) {
 // said that it does, and can be used so.
 func (c *Client) ImportVolume(ctx context.Context, ns api.NamespaceID, id api.VolumeID, spec api.VolumeSpec) (api.VolumeInfo, error) {
 	return change[api.VolumeInfo](ctx, c, call{method: http.MethodPost, path: []string{"volume", string(ns), string(id), "import"}, body: spec})
+}
+
+// CheckImport is ImportVolume that does nothing: it answers the volume as it would
+// be.
+func (c *Client) CheckImport(ctx context.Context, ns api.NamespaceID, id api.VolumeID, spec api.VolumeSpec) (api.VolumeInfo, error) {
+	return change[api.VolumeInfo](ctx, c, call{
+		method: http.MethodPost, path: []string{"volume", string(ns), string(id), "import"}, query: url.Values{"check": {"true"}}, body: spec,
+	})
 }
 
 // DeleteFound has the plugin delete a volume that was found and is not known.

@@ -29,10 +29,11 @@ func (a *app) allocCommand() *cobra.Command {
 				"holds, without files that the kernel can forget at once.",
 		},
 		&cobra.Command{
-			Use: "restart ID [TASK]", Short: "Start an allocation's tasks again where they are", Args: cobra.RangeArgs(1, 2), RunE: a.restartAlloc,
-			Long: "Starts TASK again, or all of the allocation's tasks that run: on the same node, with the same volumes. Each is asked\n" +
+			Use: "restart ID [ID|TASK]...", Short: "Start the tasks of allocations again where they are", Args: cobra.MinimumNArgs(1), RunE: a.restartAllocs,
+			Long: "Starts all of an allocation's tasks again that run, or only TASK: on the same node, with the same volumes. Each is asked\n" +
 				"to end first, as its kill_signal and kill_timeout say. The node does it as soon as it hears of it, and once, whatever\n" +
-				"is restarted meanwhile. It does not count for the job's restart policy.",
+				"is restarted meanwhile. It does not count for the job's restart policy. Of several allocations all tasks are started\n" +
+				"again: all are looked up before the first is. A second word that is the name of one of the first one's tasks is that.",
 		},
 	)
 }
@@ -107,29 +108,66 @@ func (a *app) showAlloc(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func (a *app) restartAlloc(cmd *cobra.Command, args []string) error {
+// restartAllocs restarts allocations. With --json it prints the one, or a list of
+// several.
+func (a *app) restartAllocs(cmd *cobra.Command, args []string) error {
 	c, err := a.client()
 	if err != nil {
 		return err
 	}
-	al, err := a.findAlloc(cmd.Context(), c, args[0])
+	all, task, err := a.toRestart(cmd.Context(), c, args)
 	if err != nil {
 		return err
 	}
-	task, what := api.AllTasks, "all tasks"
-	ask := api.RestartRequest{}
-	if len(args) == 2 {
-		ask.Task, task, what = args[1], args[1], "task "+args[1]
+	counted, what := api.AllTasks, "all tasks"
+	if task != "" {
+		counted, what = task, "task "+task
 	}
-	// With a number, a request that is sent again over a broken connection
-	// restarts nothing twice.
-	ask.Number = al.Asked[task] + 1
-	now, err := c.RestartAllocation(cmd.Context(), al.ID, ask)
-	if err != nil || a.json {
-		return a.orJSON(now, err)
+	done := make([]*api.Allocation, 0, len(all))
+	for _, al := range all {
+		// With a number, a request that is sent again over a broken connection
+		// restarts nothing twice.
+		now, err := c.RestartAllocation(cmd.Context(), al.ID, api.RestartRequest{Task: task, Number: al.Asked[counted] + 1})
+		if err != nil {
+			return err
+		}
+		if !a.json {
+			a.print(fmt.Sprintf("%s of allocation %s: restart asked for", what, al.ID.Short()))
+		}
+		done = append(done, now)
 	}
-	a.print(fmt.Sprintf("%s of allocation %s: restart asked for", what, al.ID.Short()))
-	return nil
+	switch {
+	case !a.json:
+		return nil
+	case len(done) == 1:
+		return a.printJSON(done[0])
+	}
+	return a.printJSON(done)
+}
+
+// toRestart are the allocations that words name, and the task, "" for all. The
+// second of two words is a task where the first names an allocation that has one of
+// that name, or where nothing else is called so.
+func (a *app) toRestart(ctx context.Context, c *client.Client, words []string) (all []api.AllocationInfo, task string, err error) {
+	named := map[api.AllocID]bool{}
+	for i, word := range words {
+		if i == 1 && len(words) == 2 {
+			if _, there := all[0].Status.Tasks[word]; there {
+				return all, word, nil
+			}
+		}
+		al, err := a.findAlloc(ctx, c, word)
+		switch {
+		case i == 1 && len(words) == 2 && api.CodeOf(err) == api.CodeNotFound:
+			return all, word, nil // the servers know what tasks it has
+		case err != nil:
+			return nil, "", err
+		case !named[al.ID]:
+			all = append(all, al)
+		}
+		named[al.ID] = true
+	}
+	return all, "", nil
 }
 
 // findAlloc reads an allocation by the beginning of its id.

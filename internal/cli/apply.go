@@ -140,6 +140,7 @@ func (a *app) parse(files []string, in *inputs) (*spec.File, error) {
 			once(fmt.Sprintf("volume %s/%s", a.orDefault(v.Namespace), v.ID), name)
 		}
 		for _, j := range f.Jobs {
+			p.Merge(lacking(name, &j))
 			once(fmt.Sprintf("job %s/%s", a.orDefault(j.Namespace), j.ID), name)
 		}
 		all.Volumes = append(all.Volumes, f.Volumes...)
@@ -150,6 +151,25 @@ func (a *app) parse(files []string, in *inputs) (*spec.File, error) {
 		return nil, err
 	}
 	return all, unused(values)
+}
+
+// lacking are the tasks of a job without what their drivers need.
+func lacking(file string, j *spec.Job) error {
+	var fields []api.Field
+	for i := range j.Spec.Groups {
+		g := &j.Spec.Groups[i]
+		for k := range g.Tasks {
+			if message, mend := g.Tasks[k].LacksConfig(); message != "" {
+				fields = append(fields, api.Field{
+					File: file, Path: fmt.Sprintf("job[%q].group[%q].task[%q].config", j.ID, g.Name, g.Tasks[k].Name), Message: message, Mend: mend,
+				})
+			}
+		}
+	}
+	if fields == nil {
+		return nil
+	}
+	return &api.Error{Code: api.CodeInvalid, Fields: fields}
 }
 
 // inFile is a problem of a whole file.

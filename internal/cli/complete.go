@@ -95,7 +95,7 @@ func (a *app) asked(group, word string) asks {
 		return a.holders
 	case "FINDING":
 		return a.strangers
-	case "TASK":
+	case "TASK", "ID|TASK":
 		return a.tasks
 	case "SIGNAL":
 		return signals

@@ -63,7 +63,7 @@ func usages() map[string][]string {
 		"alloc logs":              {"berth alloc logs c8e3", "berth alloc logs -f --tail 20 c8e3 server"},
 		"alloc exec":              {"berth alloc exec c8e3 ls -l /alloc", "berth alloc exec -it --task server c8e3 sh", "berth alloc exec -i c8e3 psql < dump.sql"},
 		"alloc signal":            {"berth alloc signal c8e3 SIGHUP", "berth alloc signal c8e3 --task server SIGKILL"},
-		"alloc restart":           {"berth alloc restart c8e3", "berth alloc restart c8e3 server"},
+		"alloc restart":           {"berth alloc restart c8e3", "berth alloc restart c8e3 server", "berth alloc restart c8e3 91d0 5f2a"},
 		"node list":               {"berth node list"},
 		"node status":             {"berth node status db-1"},
 		"plugin list":             {"berth plugin list"},

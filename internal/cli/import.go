@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/api/client"
+	"github.com/berth-dev/berth/internal/spec"
 )
 
 // uses are the flags that say how a volume may be used.
@@ -84,8 +85,8 @@ func (a *app) adoptCommand() *cobra.Command {
 	return cmd
 }
 
-// importFile imports the volumes of a file, one after the other. With --json it
-// prints a list.
+// importFile imports the volumes of a file, one after the other, when all of them
+// can be. With --json it prints a list.
 func (a *app) importFile(ctx context.Context, name string, in *inputs) error {
 	all, err := a.parse([]string{name}, in)
 	switch {
@@ -97,6 +98,9 @@ func (a *app) importFile(ctx context.Context, name string, in *inputs) error {
 	a.warn("", all.Warnings)
 	c, err := a.client()
 	if err != nil {
+		return err
+	}
+	if err := a.checkImports(ctx, c, all.Volumes); err != nil {
 		return err
 	}
 	done := []api.VolumeInfo{}
@@ -113,6 +117,30 @@ func (a *app) importFile(ctx context.Context, name string, in *inputs) error {
 		return a.printJSON(done)
 	}
 	return nil
+}
+
+// checkImports says all that stands against importing volumes, before one of them is.
+func (a *app) checkImports(ctx context.Context, c *client.Client, volumes []spec.Volume) error {
+	if len(volumes) == 1 {
+		return nil // importing it says the same
+	}
+	var wrong []error
+	first := map[[2]string]string{} // by plugin and its id
+	for _, v := range volumes {
+		name := fmt.Sprintf("volume %s/%s", a.orDefault(v.Namespace), v.ID)
+		_, err := c.CheckImport(ctx, a.orDefault(v.Namespace), v.ID, v.Spec)
+		at := [2]string{string(v.Spec.PluginID), v.Spec.ExternalID}
+		if err == nil && first[at] != "" {
+			err = Usage(fmt.Errorf("has the external_id %q, which %s has too", v.Spec.ExternalID, first[at]))
+		}
+		if first[at] = name; err != nil {
+			wrong = append(wrong, fmt.Errorf("import %s: %w", name, err))
+		}
+	}
+	if wrong == nil {
+		return nil
+	}
+	return fmt.Errorf("nothing was imported: %w", errors.Join(wrong...))
 }
 
 func (a *app) imports(ctx context.Context, c *client.Client, vol volumeName, spec api.VolumeSpec) error {

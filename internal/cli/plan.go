@@ -94,6 +94,7 @@ func (a *app) printPlan(p api.Plan) {
 		for _, w := range v.Waits {
 			a.print("  It would wait: " + plain(w.Reason))
 		}
+		a.warn(fmt.Sprintf("volume %s/%s: ", v.Namespace, v.ID), v.Warnings)
 	}
 	for i := range p.Jobs {
 		j := &p.Jobs[i]
@@ -101,6 +102,7 @@ func (a *app) printPlan(p api.Plan) {
 			a.print("")
 		}
 		a.printJobPlan(j)
+		a.warn(fmt.Sprintf("job %s/%s: ", j.Namespace, j.ID), j.Warnings)
 	}
 }
 
@@ -159,8 +161,8 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 		lines = append(lines, "do more, which took too long to find out")
 	}
 	var volumes []string
-	for _, v := range j.Create {
-		volumes = append(volumes, fmt.Sprintf("create volume %s like %s", v.ID, v.From))
+	for i := range j.Create {
+		volumes = append(volumes, createLine(j.ID, &j.Create[i]))
 	}
 	lines = append(few(volumes, "create %d volumes more"), lines...)
 	if len(lines) > 0 {
@@ -185,6 +187,29 @@ func (a *app) printJobPlan(j *api.JobPlan) {
 	if j.Version > 0 && j.Action != api.PlanNone {
 		a.print(fmt.Sprintf("  To apply it only if nobody changes the job before, use --check-version %d", j.Version))
 	}
+}
+
+// createLine is a volume that would be made, and what it waits for.
+func createLine(job api.JobID, v *api.PlannedVolume) string {
+	line := fmt.Sprintf("create volume %s like %s", v.ID, v.From)
+	if v.Request != "" {
+		line = fmt.Sprintf("create a volume for %s of %s", v.Request, slotName(job, v.Group, v.Index))
+	}
+	what := "plugin " + string(v.PluginID)
+	if v.CapacityMin > 0 {
+		what = size(v.CapacityMin) + ", " + what
+	}
+	switch {
+	case v.NodeID != "":
+		what += ", for node " + string(v.NodeID)
+	case len(v.Topologies) > 0:
+		what += ", " + topologies(v.Topologies)
+	}
+	line += " (" + what + ")"
+	if len(v.Waits) > 0 {
+		line += ", which would wait: " + v.Waits[0].Reason
+	}
+	return line
 }
 
 func (a *app) printTurnedDown(t api.TurnedDown) {

@@ -27,10 +27,15 @@ func aPlan() api.Plan {
 					{Path: `group["side"]`, Kind: api.Removed}, {Path: `group["side"].count`, Kind: api.Removed, Old: old},
 					{Path: `group["main"]`, Kind: api.Added}, {Path: `group["main"].task["t"].user`, Kind: api.Added, New: changed},
 				},
-				Start: []api.PlannedStart{{Group: "main", Index: 1, NodeID: "n1"}, {Group: "main", Index: 2, NodeID: "n2\x1b", Replaces: "0f1e2d3c4b5a"}, {Group: "main", Index: 3, NodeID: "n1", After: []api.VolumeID{"new", "other"}}},
-				Stop:  []api.PlannedStop{{ID: "ffee2d3c4b5a", Group: "side", NodeID: "n1", Reason: "the group was removed from the job"}},
-				Keep:  []api.PlannedKeep{{ID: "aa"}, {ID: "bb"}},
-				Waits: []api.Wait{{Subject: "allocation db.main[3]", Reason: "no node fits: node n3 is down"}},
+				Create: []api.PlannedVolume{
+					{ID: "pg[1]", From: "pg[0]", PluginID: "disk", CapacityMin: 1 << 30, Topologies: []api.Topology{{"zone": "a"}, {"zone": "b"}}},
+					{Request: "scratch", Group: "main", Index: 1, NodeID: "n1", PluginID: "disk", Waits: []api.Wait{{Reason: "node n1 takes nothing new"}}},
+				},
+				Warnings: []api.Field{{Path: "x", Message: "changes nothing"}},
+				Start:    []api.PlannedStart{{Group: "main", Index: 1, NodeID: "n1"}, {Group: "main", Index: 2, NodeID: "n2\x1b", Replaces: "0f1e2d3c4b5a"}, {Group: "main", Index: 3, NodeID: "n1", After: []api.VolumeID{"new", "other"}}},
+				Stop:     []api.PlannedStop{{ID: "ffee2d3c4b5a", Group: "side", NodeID: "n1", Reason: "the group was removed from the job"}},
+				Keep:     []api.PlannedKeep{{ID: "aa"}, {ID: "bb"}},
+				Waits:    []api.Wait{{Subject: "allocation db.main[3]", Reason: "no node fits: node n3 is down"}},
 				TurnedDown: []api.TurnedDown{{Group: "main", Nodes: 12, Reasons: []api.TurnedDownReason{
 					{Reason: "the node is down", Nodes: 10, Names: []api.NodeID{"n3", "n4"}}, {Reason: "the node has no driver exec", Nodes: 1, Names: []api.NodeID{"n5"}},
 				}}},
@@ -57,6 +62,8 @@ job default/db would be changed
   + group["main"]
   + group["main"].task["t"].user = "a"
   The scheduler would
+    create volume pg[1] like pg[0] (1GiB, plugin disk, zone=a or zone=b)
+    create a volume for scratch of db.main[1] (plugin disk, for node n1), which would wait: node n1 takes nothing new
     start db.main[1] on node n1
     start db.main[2] on node n2\x1b, after allocation 0f1e2d3c
     start db.main[3], probably on node n1, when volumes new and other are made
@@ -105,7 +112,7 @@ func TestPlanOutput(t *testing.T) {
 	f := newFake(t, map[string]any{"POST /v1/plan": aPlan()})
 	files := write(t, volumeFile, jobFile)
 	got := run(t, f.URL, append([]string{"plan"}, files...)...)
-	if diff := cmp.Diff(result{stdout: planOutput}, got, cmp.AllowUnexported(result{})); diff != "" {
+	if diff := cmp.Diff(result{stdout: planOutput, stderr: "warning: job default/db: x changes nothing\n"}, got, cmp.AllowUnexported(result{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	got = run(t, f.URL, append([]string{"plan", "--json"}, files...)...)

@@ -126,6 +126,7 @@ func planJob(ctx context.Context, tx *state.Tx, c *command.ApplyJob, made map[vo
 	for a := range tx.LiveAllocations(job.UID) {
 		r.before[a.ID] = true
 	}
+	r.made = made
 	if err := r.run(ctx, tx); err != nil {
 		return r.plan, err
 	}
@@ -179,6 +180,8 @@ type rehearsal struct {
 	placed []string
 	// starts are the ids of the plan's starts, in their order.
 	starts []api.AllocID
+	// made are the volumes that are taken for made.
+	made map[volumeName]bool
 }
 
 // run asks the scheduler until it has nothing to do but to wait: about the job,
@@ -202,6 +205,11 @@ func (r *rehearsal) run(ctx context.Context, tx *state.Tx) error {
 			}
 			if err := next.Commands.Apply(tx); err != nil {
 				return fmt.Errorf("apply what the scheduler plans: %w", hidden{err})
+			}
+			for _, c := range next.Commands {
+				if err := r.create(tx, c); err != nil {
+					return err
+				}
 			}
 		}
 		if tx.Writes() == writes {
@@ -242,8 +250,6 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 		name := &api.Allocation{JobID: c.JobID, Group: c.Group, Index: c.Index}
 		id := api.NewAllocID(c.JobUID, c.Serial)
 		r.placed, r.starts = append(r.placed, "allocation "+id.Short(), "allocation "+name.Name()), append(r.starts, id)
-	case *command.CopyVolume:
-		r.plan.Create = append(r.plan.Create, api.PlannedVolume{ID: c.ID, From: c.From})
 	case *command.ReviseAllocation:
 		r.inPlace[c.ID] = true
 	case *command.StopAllocation:
@@ -252,6 +258,58 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 			r.plan.Stop = append(r.plan.Stop, api.PlannedStop{ID: a.ID, Group: a.Group, Index: a.Index, NodeID: a.NodeID, Reason: c.Reason})
 		}
 	}
+}
+
+// create takes the volumes into the plan that a command has made rows of, and those
+// for made that a plugin could make now: so the plan goes on behind them.
+func (r *rehearsal) create(tx *state.Tx, c command.Command) error {
+	switch c := c.(type) {
+	case *command.CopyVolume:
+		planned, made, err := r.planned(tx, c.ID)
+		if err != nil {
+			return err
+		}
+		planned.ID, planned.From = c.ID, c.From
+		r.plan.Create = append(r.plan.Create, planned)
+		r.made[volumeName{c.Namespace, c.ID}] = made
+	case *command.PlaceAllocation:
+		id := api.NewAllocID(c.JobUID, c.Serial)
+		for a := range tx.AllocAttachments(id) {
+			vol := tx.Volume(a.Namespace, a.VolumeID)
+			if vol == nil || vol.Owner != id {
+				continue
+			}
+			planned, _, err := r.planned(tx, vol.ID)
+			if err != nil {
+				return err
+			}
+			planned.Request, planned.Group, planned.Index, planned.NodeID = a.Name, c.Group, c.Index, c.NodeID
+			r.plan.Create = append(r.plan.Create, planned)
+		}
+	}
+	return nil
+}
+
+// planned is what a volume would be that has a row already, and whether it is taken
+// for made now.
+func (r *rehearsal) planned(tx *state.Tx, id api.VolumeID) (planned api.PlannedVolume, made bool, err error) {
+	vol, p := tx.Volume(r.plan.Namespace, id), api.VolumePlan{Action: api.PlanCreate}
+	request, err := toBe(tx, vol, &p)
+	if err != nil {
+		return planned, false, fmt.Errorf("ask the provisioner: %w", hidden{err})
+	}
+	planned = api.PlannedVolume{PluginID: vol.Spec.PluginID, CapacityMin: vol.Spec.CapacityMin, CapacityMax: vol.Spec.CapacityMax, Waits: p.Waits}
+	if t := vol.Spec.TopologyRequest; t != nil {
+		planned.Topologies = t.Required
+	}
+	if request == nil {
+		return planned, false, nil
+	}
+	if request.TopologyRequest != nil {
+		planned.Topologies = request.TopologyRequest.Required
+	}
+	takeForMade(tx, vol, request)
+	return planned, true, nil
 }
 
 // turnedDown sums up why nodes were turned down, group by group.

@@ -31,6 +31,22 @@ func planLines(p api.JobPlan) string {
 	for _, c := range p.Changes {
 		fmt.Fprintf(&b, "%s %s %s %s\n", c.Kind, c.Path, c.Old, c.New)
 	}
+	for _, v := range p.Create {
+		fmt.Fprintf(&b, "create %s%s of %s %d", v.ID, v.Request, v.PluginID, v.CapacityMin)
+		if v.From != "" {
+			fmt.Fprintf(&b, " like %s", v.From)
+		}
+		if v.Request != "" {
+			fmt.Fprintf(&b, " for %s[%d] on %s", v.Group, v.Index, v.NodeID)
+		}
+		for _, t := range v.Topologies {
+			fmt.Fprintf(&b, " in %v", t)
+		}
+		for _, w := range v.Waits {
+			fmt.Fprintf(&b, " waits: %s", w.Reason)
+		}
+		fmt.Fprintln(&b)
+	}
 	for _, s := range p.Start {
 		after := string(s.Replaces)
 		if s.Beside {
@@ -710,4 +726,50 @@ func jobSpecs() *rapid.Generator[api.JobSpec] {
 		}
 		return s
 	})
+}
+
+// TestPlanOfVolumesThatAreMadeForAJob: of a family and of allocations' own, it says
+// what is made and where, and goes on with what runs on them.
+func TestPlanOfVolumesThatAreMadeForAJob(t *testing.T) {
+	t.Parallel()
+	const (
+		nodes = `
+node {"id":"n1","status":{"state":"ready","drivers":{"exec":{"healthy":true,"mounts_volumes":true}}}}
+node {"id":"n2","status":{"state":"ready","drivers":{"exec":{"healthy":true,"mounts_volumes":true}}}}
+`
+		makes = `instance {"node_id":"n1","driver":"d","healthy":true,"plugin_capabilities":["CONTROLLER_SERVICE","VOLUME_ACCESSIBILITY_CONSTRAINTS"],"controller_capabilities":["CREATE_DELETE_VOLUME"],"topology":{"node":"n1"}}
+`
+		cannot = `instance {"node_id":"n1","driver":"d","healthy":true,"topology":{"node":"n1"}}
+`
+		family = `volume {"id":"pg[0]","spec":{"plugin_id":"disk","capacity_min":1024},"status":{"state":"ready","external_id":"x","accessible_topology":[{"node":"n1"}]}}
+`
+		ofFamily = `{"type":"service","groups":[{"name":"g","count":2,"volumes":[{"name":"data","type":"csi","source":"pg","per_alloc":true,"access_mode":"single-node-writer","attachment_mode":"file-system"}],"tasks":[{"name":"t","driver":"exec"}]}]}`
+		ofItsOwn = `{"type":"service","groups":[{"name":"g","count":1,"volumes":[{"name":"scratch","type":"csi","access_mode":"single-node-writer","attachment_mode":"file-system","ephemeral":{"plugin_id":"disk","capacity_min":4096}}],"tasks":[{"name":"t","driver":"exec"}]}]}`
+	)
+	for name, tc := range map[string]struct{ world, job, want string }{
+		"Family": {nodes + makes + family, ofFamily, `create version 0 revision 1
+create pg[1] of disk 1024 like pg[0] in map[node:n1]
+start g[0] on n1
+start g[1] on n1 after [pg[1]]
+turned down for g: 1
+  1 the node does not run plugin disk [n2]
+`},
+		"FamilyThatNobodyMakes": {nodes + cannot + family, ofFamily, `create version 0 revision 1
+create pg[1] of disk 1024 like pg[0] waits: plugin disk cannot create volumes: no controller instance of it has the capability CREATE_DELETE_VOLUME
+start g[0] on n1
+wait allocation db.g[1]: volume pg[1] is being created
+turned down for g: 1
+  1 the node does not run plugin disk [n2]
+`},
+		"Ephemeral": {nodes + makes, ofItsOwn, `create version 0 revision 1
+create scratch of disk 4096 for g[0] on n1 in map[node:n1]
+start g[0] on n1
+turned down for g: 1
+  1 the node does not run plugin disk [n2]
+`},
+	} {
+		if diff := gocmp.Diff(tc.want, planLines(planned(t, statetest.Load(t, tc.world), "db", tc.job))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }

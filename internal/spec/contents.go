@@ -123,6 +123,7 @@ func readJob(d *decoder, path string, it item, into *contents) {
 		return
 	}
 	j.ID = api.JobID(label)
+	nameServices(&j)
 	d.namespace(j.Namespace)
 	d.validated(j.Spec.Validate(), it.at)
 	if into.first(d, path, j.Namespace, label, it) {

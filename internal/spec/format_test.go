@@ -14,14 +14,21 @@ import (
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ src, want string }{
-		"Aligns":          {"a=1\n  bcd   =  [1,2]\n", "a   = 1\nbcd = [1, 2]\n"},
-		"Indents":         {"job \"a\" {\ngroup \"b\" {\ncount=1\n}\n}\n", "job \"a\" {\n  group \"b\" {\n    count = 1\n  }\n}\n"},
-		"OneLineBlock":    {"topology { segments { \"a.b/c\"=\"x\",  d=\"y\" } }\n", "topology { segments { \"a.b/c\" = \"x\", d = \"y\" } }\n"},
-		"EndsTheLastLine": {"a = 1", "a = 1\n"},
-		"LineEnds":        {"\xef\xbb\xbfa = <<EOT\r\nx\r\nEOT\r\n", "a = <<EOT\nx\nEOT\n"},
-		"KeepsComments":   {"# one\na=1 // two\n/* three */\n", "# one\na = 1 // two\n/* three */\n"},
-		"UnknownNames":    {"frobnicate   =   true\n", "frobnicate = true\n"},
-		"Nothing":         {"", ""},
+		"Aligns":       {"a=1\n  bcd   =  [1,2]\n", "a   = 1\nbcd = [1, 2]\n"},
+		"Indents":      {"job \"a\" {\ngroup \"b\" {\ncount=1\n}\n}\n", "job \"a\" {\n  group \"b\" {\n    count = 1\n  }\n}\n"},
+		"OneLineBlock": {"topology { segments { \"a.b/c\"=\"x\",  d=\"y\" } }\n", "topology { segments { \"a.b/c\" = \"x\", d = \"y\" } }\n"},
+		"SeveralBracesOnALine": {
+			"job \"a\" {\ngroup \"b\" {\ntask \"c\" {\nconfig {\nx = [{\na = 1 }]\n}}}}\n",
+			"job \"a\" {\n  group \"b\" {\n    task \"c\" {\n      config {\n        x = [{\n          a = 1\n        }]\n      }\n    }\n  }\n}\n",
+		},
+		"BracketsOfTwoLines": {"a = [\n{ b = [\n1\n] }] # two\nc = [1,\n2]\n", "a = [\n  { b = [\n    1\n  ] }\n] # two\nc = [1,\n  2\n]\n"},
+		"BracketsOfOneLine":  {"a = [{\nb = { c = [1] }\n}]\n", "a = [{\n  b = { c = [1] }\n}]\n"},
+		"BracesInText":       {"a = \"}} {\"\nb = <<EOT\n{ }}\nEOT\n", "a = \"}} {\"\nb = <<EOT\n{ }}\nEOT\n"},
+		"EndsTheLastLine":    {"a = 1", "a = 1\n"},
+		"LineEnds":           {"\xef\xbb\xbfa = <<EOT\r\nx\r\nEOT\r\n", "a = <<EOT\nx\nEOT\n"},
+		"KeepsComments":      {"# one\na=1 // two\n/* three */\n", "# one\na = 1 // two\n/* three */\n"},
+		"UnknownNames":       {"frobnicate   =   true\n", "frobnicate = true\n"},
+		"Nothing":            {"", ""},
 	} {
 		got, err := spec.Format("a.hcl", []byte(c.src))
 		if err != nil {

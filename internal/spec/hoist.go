@@ -33,13 +33,37 @@ func hoists(f field[api.TaskGroup]) field[api.TaskGroup] {
 		d.hoist = &hoist{path: strings.TrimSuffix(path, "."+f.name), services: into.Services}
 		read(d, path, it, into)
 		for i := len(into.Services); i < len(d.hoist.services) && len(into.Tasks) > 0; i++ {
-			if s := &d.hoist.services[i]; s.Task == "" && len(s.Checks) > 0 {
-				s.Task = into.Tasks[len(into.Tasks)-1].Name
+			s, task := &d.hoist.services[i], into.Tasks[len(into.Tasks)-1].Name
+			if s.Task == "" && len(s.Checks) > 0 {
+				s.Task = task
+			}
+			if s.Name == "" {
+				s.Name = unnamed + task
 			}
 		}
 		into.Services, d.hoist = d.hoist.services, nil
 	}
 	return f
+}
+
+// unnamed begins the name of a service of a task until the job's name is known. No
+// name that a file gives can begin so.
+const unnamed = "\x00-"
+
+// nameServices names the services of a job that have no name, as Nomad does.
+func nameServices(j *Job) {
+	for i := range j.Spec.Groups {
+		g := &j.Spec.Groups[i]
+		for k := range g.Services {
+			s, base := &g.Services[k], string(j.ID)+"-"+g.Name
+			switch task, ofTask := strings.CutPrefix(s.Name, unnamed); {
+			case ofTask:
+				s.Name = base + "-" + task
+			case s.Name == "":
+				s.Name = base
+			}
+		}
+	}
 }
 
 // place is a path in a task, which may begin with the names that the task's

@@ -34,7 +34,7 @@ var portTable = &table[api.Port]{
 var serviceTable = &table[api.Service]{
 	doc: "A name under which the group's allocations can be found: `berth service status NAME`, and /v1/service/NAME.",
 	fields: []field[api.Service]{
-		text("name", "The service's name.", func(s *api.Service) *string { return &s.Name }).required(`name = "..."`),
+		text("name", "The service's name.", func(s *api.Service) *string { return &s.Name }).standing("the names of the job and the group, and of the task if it is in one, with dashes between them"),
 		text("port", "The name of one of the group's ports, or the number of a port that a task listens on with the node's network, and that nobody keeps free.",
 			func(s *api.Service) *string { return &s.Port }).standing("the service has an address only"),
 		texts("tags", "Words that come with the answer.", func(s *api.Service) *[]string { return &s.Tags }),

@@ -84,7 +84,7 @@ func Format(filename string, src []byte) ([]byte, error) {
 		return nil, err
 	}
 	if in.json == nil {
-		return hclwrite.Format(in.text), nil
+		return hclwrite.Format(closersApart(in.text)), nil
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(in.text), "", "  "); err != nil {

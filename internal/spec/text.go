@@ -145,7 +145,7 @@ func explainUnknown(name, literal string) (message, mend string) {
 			"use ${meta" + last + "}, and say what it is in the agents' configuration: client { meta = { " + last[1:] + ` = "..." } }`
 	}
 	switch last {
-	case ".datacenter", ".region", ".dc", ".pool":
+	case ".dc", ".pool":
 		return meta()
 	}
 	if strings.Contains(name, ".platform.") { // what clouds know of their machines

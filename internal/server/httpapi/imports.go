@@ -22,6 +22,10 @@ func (h *Handler) importVolume(r *request) (any, error) {
 	if err := h.notRecovering(); err != nil {
 		return nil, err
 	}
+	check, err := r.flag("check")
+	if err != nil {
+		return nil, err
+	}
 	id, v := api.VolumeID(r.PathValue("id")), h.Log.View()
 	if !spec.Registered() {
 		return nil, &api.Error{Code: api.CodeInvalid, Message: "the volume has a problem", Fields: []api.Field{{
@@ -41,6 +45,9 @@ func (h *Handler) importVolume(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if check {
+		return h.couldImport(ctx, apply, notes)
+	}
 	if _, err := h.propose(r, apply); err != nil {
 		return nil, err
 	}
@@ -50,11 +57,32 @@ func (h *Handler) importVolume(r *request) (any, error) {
 		return nil, api.Errorf(api.CodeConflict, "volume %s was deleted in the meantime", id)
 	}
 	info := h.volumeInfo(v, vol)
-	info.Warnings = volumeWarnings(v, vol)
-	for _, n := range notes {
-		info.Warnings = append(info.Warnings, api.Field{Message: n})
-	}
+	info.Warnings = append(volumeWarnings(v, vol), noted(notes)...)
 	return info, nil
+}
+
+// noted are notes as warnings.
+func noted(notes []string) (warnings []api.Field) {
+	for _, n := range notes {
+		warnings = append(warnings, api.Field{Message: n})
+	}
+	return warnings
+}
+
+// couldImport is the volume that an import would register. The state is asked
+// whether it takes it, on a copy.
+func (h *Handler) couldImport(ctx context.Context, apply *command.ApplyVolume, notes []string) (any, error) {
+	if _, err := h.Plan.Plan(ctx, Specs{Volumes: []*command.ApplyVolume{apply}}); err != nil {
+		return nil, err
+	}
+	vol := &api.Volume{
+		Namespace: apply.Namespace, ID: apply.ID, Desired: api.Present, Spec: apply.Spec,
+		Status: api.VolumeStatus{State: api.VolumeReady, ExternalID: apply.Spec.ExternalID},
+	}
+	if apply.Found != nil {
+		vol.Status.Capacity, vol.Status.Context, vol.Status.AccessibleTopology = apply.Found.Capacity, apply.Found.Context, apply.Found.AccessibleTopology
+	}
+	return api.VolumeInfo{Volume: vol, Warnings: append(volumeWarnings(h.Log.View(), vol), noted(notes)...)}, nil
 }
 
 // verify asks the plugin about a volume that is to be registered, and fills in

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/berth-dev/berth/api"
@@ -123,5 +124,29 @@ instance {"plugin_id":"tape","node_id":"n1","type":"node","driver":""}
 	}
 	if one := into[api.Plugin](t, f.get("GET", "/v1/plugin/disk")); len(one.Instances) != 4 {
 		t.Errorf("the plugin has %d instances, want 4", len(one.Instances))
+	}
+}
+
+// TestATaskWithoutConfigIsRefused where its driver can run nothing then; of another
+// driver nobody here knows.
+func TestATaskWithoutConfigIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, "cluster {}\n", nil)
+	f.commits = true
+	for driver, want := range map[string]string{
+		"exec":     `is missing, and driver exec runs the command in it; add config { command = "/path/of/program" }`,
+		"raw_exec": `is missing, and driver raw_exec runs the command in it; add config { command = "/path/of/program" }`,
+		"docker":   `is missing, and driver docker runs the image in it; add config { image = "name:tag" }`,
+		"other":    "",
+	} {
+		got := f.send(http.MethodPut, "/v1/job/default/of-"+driver, fmt.Sprintf(`{"type":"service","groups":[{"name":"g","count":1,"tasks":[{"name":"t","driver":%q}]}]}`, driver))
+		if want == "" {
+			into[api.JobInfo](t, got)
+			continue
+		}
+		want = fmt.Sprintf("job of-%s has a problem\n  group[\"g\"].task[\"t\"].config %s", driver, want)
+		if e := got.refusal(t); got.status != http.StatusBadRequest || e.Error() != want {
+			t.Errorf("%s: %d %s, want %s", driver, got.status, e.Error(), want)
+		}
 	}
 }

@@ -144,7 +144,8 @@ func (h *Handler) checkJob(apply *command.ApplyJob) error {
 	return p.Err("job " + string(apply.ID))
 }
 
-// checkDrivers refuses at once what no node could ever run: a task that mounts
+// checkDrivers refuses at once what no node could ever run: a task without what its
+// driver needs to know, and one that mounts
 // volumes with a driver of which every node says that it cannot. Where no node
 // has the driver, the job may wait for one that does.
 func checkDrivers(p *api.Problems, v state.View, spec *api.JobSpec) {
@@ -152,6 +153,9 @@ func checkDrivers(p *api.Problems, v state.View, spec *api.JobSpec) {
 		g := &spec.Groups[i]
 		for j := range g.Tasks {
 			t := &g.Tasks[j]
+			if message, mend := t.LacksConfig(); message != "" {
+				p.Add(fmt.Sprintf("group[%q].task[%q].config", g.Name, t.Name), message, mend)
+			}
 			switch lacks := everywhereLacks(v, g, t); {
 			case lacks == "":
 			case t.Driver == "raw_exec":

@@ -62,7 +62,18 @@ func (h *Handler) plan(r *request) (any, error) {
 	if err := p.Err("the plan's input"); err != nil {
 		return nil, err
 	}
-	return h.Plan.Plan(r.Context(), specs)
+	plan, err := h.Plan.Plan(r.Context(), specs)
+	if err != nil {
+		return nil, err
+	}
+	v := h.Log.View()
+	for i, c := range specs.Volumes {
+		plan.Volumes[i].Warnings = volumeWarnings(v, &api.Volume{Namespace: c.Namespace, ID: c.ID, Spec: c.Spec})
+	}
+	for i, c := range specs.Jobs {
+		plan.Jobs[i].Warnings = jobWarnings(v, &api.Job{Namespace: c.Namespace, ID: c.ID, Spec: c.Spec})
+	}
+	return plan, nil
 }
 
 // below takes over problems of a part of the input, which is at a path.
@@ -97,5 +108,6 @@ func (h *Handler) planJob(r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	plan.Jobs[0].Warnings = jobWarnings(h.Log.View(), &api.Job{Namespace: apply.Namespace, ID: apply.ID, Spec: spec})
 	return plan.Jobs[0], nil
 }

@@ -16,7 +16,7 @@ import (
 
 // service is a job of a task without volumes.
 func service(count int, user string) api.JobSpec {
-	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "main", Count: count, Tasks: []api.Task{{Name: "t", Driver: "exec", User: user}}}}}
+	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "main", Count: count, Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs(), User: user}}}}}
 }
 
 // TestPlanChangesNothing, and its version applies it if nobody was faster.
@@ -188,7 +188,7 @@ func TestRevertAndScale(t *testing.T) {
 		w.join("n1")
 		ctx := t.Context()
 		two := service(1, "pg")
-		two.Groups = append(two.Groups, api.TaskGroup{Name: "side", Count: 1, Tasks: []api.Task{{Name: "t", Driver: "exec"}}})
+		two.Groups = append(two.Groups, api.TaskGroup{Name: "side", Count: 1, Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs()}}})
 		for _, spec := range []api.JobSpec{service(1, ""), two} {
 			if _, err := w.ApplyJob(ctx, "default", "db", spec, 0); err != nil {
 				t.Fatal(err)

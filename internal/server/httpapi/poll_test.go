@@ -103,7 +103,7 @@ func TestBlockingQueryWakes(t *testing.T) {
 		return func(w *world, _ *agent) error { _, err := w.ApplyVolume(ctx, ns, id, volume(), 0); return err }
 	}
 	idle := func(w *world, _ *agent) error {
-		spec := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec"}}}}}
+		spec := api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs()}}}}}
 		_, err := w.ApplyJob(ctx, "default", "idle", spec, 0)
 		return err
 	}

@@ -188,7 +188,7 @@ func (h *Handler) questionRoutes() []route {
 		{pattern: "DELETE /v1/finding/{id}", name: "DeleteFound", doc: "Have the plugin delete a volume that was found and is not known: it is registered, and deleted with its data.",
 			handle: h.deleteFound, answer: api.VolumeInfo{}},
 		{pattern: "POST /v1/volume/{namespace}/{id}/import", name: "ImportVolume", doc: "Register a volume that exists already, after its plugin has said that it is there and can be used so.",
-			handle: h.importVolume, traced: true, creates: true, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
+			handle: h.importVolume, traced: true, creates: true, query: []string{"check"}, body: api.VolumeSpec{}, answer: api.VolumeInfo{}},
 		{pattern: "GET /v1/sweep", name: "SweepReports", doc: "Read how the last comparison of each plugin with the state went.",
 			handle: h.sweepReports, answer: []api.SweepReport{}},
 		{pattern: "POST /v1/sweep", name: "Sweep", doc: "Compare plugins with the state now: one, or all.",
@@ -268,6 +268,7 @@ type parameter struct {
 func parameters() map[string]parameter {
 	return map[string]parameter{
 		"allocation": {doc: "The whole id of an allocation."},
+		"check":      {doc: "true: say what there is to say against it, and do nothing."},
 		"filter":     {doc: "A condition on the rows: field==value, field!=value or field^=prefix, the value as it is or in quotes. All that are given must hold.", many: true},
 		"follow":     {doc: "true goes on until the task has ended."},
 		"generation": {doc: "The generation that index is of, which the stream said with it.", number: true},

@@ -51,7 +51,7 @@ func TestEveryRoute(t *testing.T) {
 			{"GET /v1/job/default/db/revisions", nil, nil, &[]api.JobRevision{}, true},
 			{"GET /v1/job/default/db/revision/1", nil, nil, &api.JobRevision{}, true},
 			{"PUT /v1/job/default/tried", api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{
-				{Name: "g", Update: &api.Update{Canary: 1}, Tasks: []api.Task{{Name: "t", Driver: "exec"}}},
+				{Name: "g", Update: &api.Update{Canary: 1}, Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs()}}},
 			}}, nil, &api.JobInfo{}, false},
 			{"POST /v1/job/default/tried/promote", api.Promotion{}, nil, &api.JobInfo{}, false},
 			{"POST /v1/job/default/db/revert", api.Revert{Revision: 1}, nil, &api.JobInfo{}, false},

@@ -141,9 +141,12 @@ func job(source api.VolumeID) api.JobSpec {
 		Volumes: []api.VolumeRequest{{
 			Name: "data", Type: api.VolumeTypeCSI, Source: source, AccessMode: api.SingleNodeWriter, AttachmentMode: api.FileSystem,
 		}},
-		Tasks: []api.Task{{Name: "t", Driver: "exec", VolumeMounts: []api.VolumeMount{{Volume: "data", Destination: "/data"}}}},
+		Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs(), VolumeMounts: []api.VolumeMount{{Volume: "data", Destination: "/data"}}}},
 	}}}
 }
+
+// runs is the config of a task that runs something.
+func runs() map[string]any { return map[string]any{"command": "/bin/true"} }
 
 // agent is an agent that does nothing but talk.
 type agent struct {

@@ -126,7 +126,7 @@ func TestConditionsInHeaders(t *testing.T) {
 
 // idleJob is a job of one task.
 func idleJob() api.JobSpec {
-	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec"}}}}}
+	return api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{Name: "g", Tasks: []api.Task{{Name: "t", Driver: "exec", Config: runs()}}}}}
 }
 
 // TestRefusedWrites is what a person gets to read, with all problems at once.
