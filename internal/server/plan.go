@@ -206,10 +206,8 @@ func (r *rehearsal) run(ctx context.Context, tx *state.Tx) error {
 			if err := next.Commands.Apply(tx); err != nil {
 				return fmt.Errorf("apply what the scheduler plans: %w", hidden{err})
 			}
-			for _, c := range next.Commands {
-				if err := r.create(tx, c); err != nil {
-					return err
-				}
+			if err := r.create(tx, next.Commands); err != nil {
+				return err
 			}
 		}
 		if tx.Writes() == writes {
@@ -260,32 +258,42 @@ func (r *rehearsal) note(tx *state.Tx, c command.Command) {
 	}
 }
 
-// create takes the volumes into the plan that a command has made rows of, and those
+// create takes the volumes into the plan that commands have made rows of, and those
 // for made that a plugin could make now: so the plan goes on behind them.
-func (r *rehearsal) create(tx *state.Tx, c command.Command) error {
-	switch c := c.(type) {
-	case *command.CopyVolume:
-		planned, made, err := r.planned(tx, c.ID)
-		if err != nil {
-			return err
-		}
-		planned.ID, planned.From = c.ID, c.From
-		r.plan.Create = append(r.plan.Create, planned)
-		r.made[volumeName{c.Namespace, c.ID}] = made
-	case *command.PlaceAllocation:
-		id := api.NewAllocID(c.JobUID, c.Serial)
-		for a := range tx.AllocAttachments(id) {
-			vol := tx.Volume(a.Namespace, a.VolumeID)
-			if vol == nil || vol.Owner != id {
-				continue
-			}
-			planned, _, err := r.planned(tx, vol.ID)
+func (r *rehearsal) create(tx *state.Tx, commands command.Plan) error {
+	for _, c := range commands {
+		switch c := c.(type) {
+		case *command.CopyVolume:
+			planned, made, err := r.planned(tx, c.ID)
 			if err != nil {
 				return err
 			}
-			planned.Request, planned.Group, planned.Index, planned.NodeID = a.Name, c.Group, c.Index, c.NodeID
+			planned.ID, planned.From = c.ID, c.From
 			r.plan.Create = append(r.plan.Create, planned)
+			r.made[volumeName{c.Namespace, c.ID}] = made
+		case *command.PlaceAllocation:
+			if err := r.own(tx, c); err != nil {
+				return err
+			}
 		}
+	}
+	return nil
+}
+
+// own takes the volumes into the plan that go with a new allocation.
+func (r *rehearsal) own(tx *state.Tx, c *command.PlaceAllocation) error {
+	id := api.NewAllocID(c.JobUID, c.Serial)
+	for a := range tx.AllocAttachments(id) {
+		vol := tx.Volume(a.Namespace, a.VolumeID)
+		if vol == nil || vol.Owner != id {
+			continue
+		}
+		planned, _, err := r.planned(tx, vol.ID)
+		if err != nil {
+			return err
+		}
+		planned.Request, planned.Group, planned.Index, planned.NodeID = a.Name, c.Group, c.Index, c.NodeID
+		r.plan.Create = append(r.plan.Create, planned)
 	}
 	return nil
 }
