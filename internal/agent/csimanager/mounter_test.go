@@ -759,3 +759,31 @@ func TestRequests(t *testing.T) {
 		}
 	})
 }
+
+// A mount below a volume's path says nothing of the volume: one that was lost is
+// found out, and made again.
+func TestMountBelowIsNotTheVolumes(t *testing.T) {
+	t.Parallel()
+	inWorld(t, csitest.Options{}, func(t testing.TB, w *world) {
+		a := w.volume(wish{})
+		target := w.mount(a)
+		if err := w.table.Unmount(target); err != nil {
+			t.Fatal(err)
+		}
+		below := filepath.Join(target, "below")
+		if err := w.table.(*mounttest.Table).Bind("/elsewhere", below, false); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := w.mounter.Mounted(a); err != nil || at != "" {
+			t.Errorf("mounted at %q, %v, with a mount at %s only", at, err, below)
+		}
+		if err := w.table.Unmount(below); err != nil {
+			t.Fatal(err)
+		}
+		w.backend.Reboot("n1") // the driver sees that it is gone
+		w.mount(a)
+		w.wantMounts(a)
+		w.unmount(a)
+		w.wantNothing()
+	})
+}
