@@ -32,12 +32,17 @@ func (Kernel) List() (List, error) {
 
 // At is the topmost mount at path. Symbolic links in the parents of path are
 // followed; path itself is only compared, never opened.
-func (Kernel) At(path string) (Mount, bool, error) {
+func (Kernel) At(path string) (Mount, bool, error) { return at(path, last.current) }
+
+// now is At by a table that is read for it: for who is about to change it.
+func (k Kernel) now(path string) (Mount, bool, error) { return at(path, k.List) }
+
+func at(path string, table func() (List, error)) (Mount, bool, error) {
 	path, err := resolve(path)
 	if err != nil {
 		return Mount{}, false, err
 	}
-	list, err := last.current()
+	list, err := table()
 	if err != nil {
 		return Mount{}, false, err
 	}

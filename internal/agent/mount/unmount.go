@@ -31,7 +31,7 @@ func (k Kernel) Bind(source, target string, readOnly bool) error {
 }
 
 func (k Kernel) remountReadOnly(target string) error {
-	m, found, err := k.At(target)
+	m, found, err := k.now(target)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (k Kernel) Unmount(path string) error {
 	if err != nil {
 		return err
 	}
-	m, found, err := k.At(path)
+	m, found, err := k.now(path)
 	if err != nil || !found {
 		return err
 	}
@@ -71,7 +71,7 @@ func (k Kernel) Unmount(path string) error {
 		return k.busy(m)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 		// Somebody else may have been faster.
-		if now, found, lookErr := k.At(path); lookErr == nil && (!found || now.ID != m.ID) {
+		if now, found, lookErr := k.now(path); lookErr == nil && (!found || now.ID != m.ID) {
 			return nil
 		}
 	}
