@@ -477,7 +477,7 @@ func TestPluginJob_ServesFileSystems(t *testing.T) {
 			t.Parallel()
 			b, plugin, consumer := start(t)
 			b.Apply(plugin)
-			consumer = strings.NewReplacer("echo started >> /data/file;", "ls /data &&", `user = "root"`, "user = \"root\"\n restart {\n delay = \"100ms\"\n }").Replace(consumer)
+			consumer = strings.NewReplacer("echo started >> /data/file;", "ls /data &&", `user = "root"`, "user = \"root\"\n kill_timeout = \"100ms\"\n restart {\n delay = \"100ms\"\n }").Replace(consumer)
 			for i, id := range []string{"pg", "other"} {
 				// The mock knows these volumes anew in each of its lives.
 				b.Apply(strings.NewReplacer(`capacity_min = "1GiB"`, fmt.Sprintf("external_id = \"%d\"", i+1), `"pg"`, fmt.Sprintf("%q", id)).Replace(volumeFile))
