@@ -114,7 +114,7 @@ fuzz: setup-test ## fuzz every parser and decoder; FUZZTIME=40s for each
 	grep -rl --include='*_test.go' '^func Fuzz' api internal | while read -r file; do \
 		sed -n "s|^func \(Fuzz[A-Za-z]*\)(.*|$$(dirname $$file) \1|p" $$file; \
 	done | sort | xargs -P 2 -L 1 sh -c \
-		'go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(or $(FUZZTIME),40s) -parallel 1 ./$$0'
+		'go test -run "^$$" -fuzz "^$$1$$" -fuzztime $(or $(FUZZTIME),40s) -fuzzminimizetime 5s -parallel 1 ./$$0'
 
 # The line with the result is held back until go has said its own.
 result_last = awk '/^seeds [0-9]+ failed [0-9]+$$/ { result = $$0; next } { print; fflush() } END { if (result) print result }'

@@ -186,7 +186,7 @@ func TestFullDiskDoesNotStopTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(logs, 0); err != nil {
+		if err := unix.Unmount(logs, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
@@ -391,7 +391,7 @@ func smallDisk(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
