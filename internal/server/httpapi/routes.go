@@ -46,14 +46,12 @@ func lists(more ...string) []string {
 func conditional() []string { return []string{"version"} }
 
 func (h *Handler) routes() []route {
-	return slices.Concat(h.nounRoutes(), h.variableRoutes(), h.nodeRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
+	return slices.Concat(h.nounRoutes(), h.computedRoutes(), h.variableRoutes(), h.nodeRoutes(), h.questionRoutes(), h.eventRoutes(), h.agentRoutes(), h.systemRoutes())
 }
 
 // nounRoutes are for whoever works with the nouns.
 func (h *Handler) nounRoutes() []route {
 	return []route{
-		{pattern: "GET /v1/namespaces", name: "Namespaces", doc: "List the namespaces that have something in them, and the default one, with how much there is in each.",
-			handle: list(h, namespaces()), query: lists(), answer: []api.NamespaceInfo{}},
 		{pattern: "GET /v1/volumes", name: "Volumes", doc: "List volumes.",
 			handle: list(h, volumes()), query: lists("namespace"), answer: []*api.Volume{}},
 		{pattern: "GET /v1/volume/{namespace}/{id}", name: "Volume", doc: "Read a volume with all that concerns it.",
@@ -108,10 +106,6 @@ func (h *Handler) nounRoutes() []route {
 			handle: h.restartAllocation, asked: true, body: api.RestartRequest{}, answer: api.Allocation{}},
 		{pattern: "POST /v1/allocation/{id}/signal", name: "SignalAllocation", doc: "Send a signal to tasks of an allocation that run.",
 			handle: h.signalAllocation, asked: true, body: api.SignalRequest{}, answer: api.Signalled{}},
-		{pattern: "GET /v1/services", name: "Services", doc: "List the services that jobs offer, each with where it is found.",
-			handle: list(h, services()), query: lists("namespace"), answer: []api.ServiceInfo{}},
-		{pattern: "GET /v1/service/{name}", name: "Service", doc: "Find a service: the address and port of each allocation that offers it and is healthy, or of all of them.",
-			handle: h.getService, query: append(polls(), "namespace", "all"), answer: api.ServiceInfo{}},
 		{pattern: "GET /v1/plugins", name: "Plugins", doc: "List plugins, without their instances.",
 			handle: list(h, plugins()), query: lists(), answer: []*api.Plugin{}},
 		{pattern: "GET /v1/plugin/{id}", name: "Plugin", doc: "Read a plugin with its instances.",
@@ -146,6 +140,18 @@ func (h *Handler) variableRoutes() []route {
 			handle: h.putVariable, creates: true, query: conditional(), body: api.VariableSpec{}, answer: api.Variable{}},
 		{pattern: "DELETE /v1/var/{namespace}/{path...}", name: "DeleteVariable", doc: "Delete a variable.",
 			handle: h.deleteVariable, query: conditional(), answer: struct{}{}},
+	}
+}
+
+// computedRoutes are for what has no rows of its own.
+func (h *Handler) computedRoutes() []route {
+	return []route{
+		{pattern: "GET /v1/namespaces", name: "Namespaces", doc: "List the namespaces that have something in them, and the default one, with how much there is in each.",
+			handle: list(h, namespaces()), query: lists(), answer: []api.NamespaceInfo{}},
+		{pattern: "GET /v1/services", name: "Services", doc: "List the services that jobs offer, each with where it is found.",
+			handle: list(h, services()), query: lists("namespace"), answer: []api.ServiceInfo{}},
+		{pattern: "GET /v1/service/{name}", name: "Service", doc: "Find a service: the address and port of each allocation that offers it and is healthy, or of all of them.",
+			handle: h.getService, query: append(polls(), "namespace", "all"), answer: api.ServiceInfo{}},
 	}
 }
 

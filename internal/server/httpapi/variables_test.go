@@ -309,6 +309,9 @@ func TestWhoFollowsAVariableHearsOfARestore(t *testing.T) {
 		if <-gone.done; gone.status != http.StatusNotFound || gone.took >= time.Minute {
 			t.Errorf("who follows what did not come back was told %d %s after %s", gone.status, gone.body, gone.took)
 		}
+		if _, _, err := w.Cluster(t.Context(), client.Query{}); err != nil { // waits until it leads again
+			t.Fatal(err)
+		}
 		again := w.poll(path, w.index(path), "5m")
 		if synctest.Wait(); !again.waiting() {
 			t.Errorf("who asks again was told %d %s at once", again.status, again.body)
