@@ -469,3 +469,15 @@ func TestChangeThatCannotBeWrittenChangesNothing(t *testing.T) {
 		t.Errorf("Up: %v, the file is %q, told %v", err, n.file("local/conf"), n.driver.told())
 	}
 }
+
+// TestEndOfATaskThatFollowsIsSeenAtOnce, and not when what it follows changes.
+func TestEndOfATaskThatFollowsIsSeenAtOnce(t *testing.T) {
+	t.Parallel()
+	n := newReading(t, following(""))
+	n.cluster.put(items("s3cret"))
+	if err := n.up(); err != nil {
+		t.Fatal(err)
+	}
+	n.driver.fake.end(id("pg"), driver.Status{ExitCode: 1})
+	n.news()
+}

@@ -337,7 +337,7 @@ func (t *Tasks) Watch(ctx context.Context, s *allocrunner.Step) (allocrunner.New
 	for task := range due(a.Group, func() map[string]api.TaskStatus { return tasks }) {
 		f := t.following(a.ID, task.Name)
 		if f != nil {
-			g.Go(func() error { return f.wait(ctx) })
+			g.Go(func() error { return f.wait(watched) })
 		}
 		if s.Stuck(task.Name) {
 			continue // Up looks again, and the others are watched until then
