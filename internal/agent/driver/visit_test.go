@@ -257,12 +257,13 @@ func TestVisitOfAKilledSupervisor(t *testing.T) {
 }
 
 // napOf is how long a command sleeps in a test with one driver, for it to be known
-// by that: tests with the other run at the same time.
+// by that: tests with the other run at the same time. With a fraction it is in no
+// name of a directory, whose numbers are random.
 func napOf(d driver.Driver, which string) string {
 	if d.Name() == driver.NameExec {
-		return "99" + which
+		return "99" + which + ".25"
 	}
-	return "88" + which
+	return "88" + which + ".25"
 }
 
 // commands are the processes that have a word in their command line.
