@@ -68,10 +68,16 @@ func Load(path string) (*Keyring, error) {
 	if err := json.Unmarshal(b, &f); err != nil {
 		return nil, fmt.Errorf("read the keyring: %s is not one", path) // the error of json could repeat a part of it
 	}
+	known := map[string]bool{}
 	for i, key := range f.Keys {
 		if len(key.Key) != keySize || key.ID == "" {
 			return nil, fmt.Errorf("read the keyring: key %d of %s has no id, or not %d bytes", i+1, path, keySize)
 		}
+		// What the last one of them seals, Open would try to open with the first.
+		if known[key.ID] {
+			return nil, fmt.Errorf("read the keyring: key %d of %s has the id of another", i+1, path)
+		}
+		known[key.ID] = true
 	}
 	k.keys = f.Keys
 	return k, nil

@@ -128,6 +128,8 @@ func TestLoadRefusesWhatIsNoKeyring(t *testing.T) {
 		`{"keys":[{"id":"a","key":"c2hvcnQ="}]}`: "key 1 of",
 		`{"keys":[{"key":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}]}`:      "key 1 of",
 		`{"keys":[{"id":"a","key":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MD"}`: "is not one",
+		// Of two with one id, what the second has sealed nobody could open.
+		`{"keys":[{"id":"a","key":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="},{"id":"a","key":"AAAyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}]}`: "key 2 of",
 	} {
 		path := filepath.Join(t.TempDir(), "keyring.json")
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
