@@ -102,6 +102,9 @@ func (c *Client) follow(ctx context.Context, q *EventQuery, yield func(api.Event
 		if ctx.Err() != nil {
 			return heard, ctx.Err()
 		}
+		if f.Error != nil && f.Error.Code == "" {
+			return heard, api.Errorf(api.CodeInternal, "what %s answers is not of Berth: an error without a code", c.base.Host)
+		}
 		if f.Error != nil {
 			return heard, f.Error
 		}
