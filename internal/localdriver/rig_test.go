@@ -49,7 +49,13 @@ type rig struct {
 // attached there is an error.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ld") // short, for the socket's sake
+	return newRigIn(t, "")
+}
+
+// newRigIn makes a place below a directory; none is the one for what is temporary.
+func newRigIn(t *testing.T, parent string) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "ld") // short, for the socket's sake
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ type fake struct {
 	commits bool
 }
 
-func newFake(t *testing.T, world string, change func(*httpapi.Config)) *fake {
+func newFake(t testing.TB, world string, change func(*httpapi.Config)) *fake {
 	t.Helper()
 	f := &fake{store: statetest.Load(t, world), logs: &lockedBuffer{}, leader: "server", ready: true}
 	cfg := httpapi.Config{
