@@ -34,11 +34,13 @@ func (a *Agent) signal(ctx context.Context, offer api.StreamOffer, out *frame.Wr
 		}
 	}
 	slices.SortFunc(tasks, func(x, y *api.Task) int { return strings.Compare(x.Name, y.Name) })
-	for _, task := range tasks {
-		s := a.signaller(task.Driver)
-		if s == nil {
+	for _, task := range tasks { // all or none, as far as that is known before
+		if a.signaller(task.Driver) == nil {
 			return api.Errorf(api.CodeInvalid, "driver %s sends no signals to its tasks", task.Driver)
 		}
+	}
+	for _, task := range tasks {
+		s := a.signaller(task.Driver)
 		a.allocations.note(q.AllocID, task.Name, fmt.Sprintf("%s is sent, asked for %s", q.Signal, q.Asker))
 		a.log.Info("signal is sent to a task", "alloc", q.AllocID.Short(), "task", task.Name, "signal", q.Signal, "by", q.By, "from", q.From)
 		switch err := s.Signal(ctx, hook.RunID(q.AllocID, task.Name, running[task]), q.Signal); api.CodeOf(err) {
@@ -46,6 +48,9 @@ func (a *Agent) signal(ctx context.Context, offer api.StreamOffer, out *frame.Wr
 			done.Tasks = append(done.Tasks, task.Name)
 		case api.CodeNotFound, api.CodeConflict: // it has ended meanwhile
 		default:
+			if len(done.Tasks) > 0 {
+				err = api.Errorf(api.CodeOf(err), "%s was sent to %s, and to task %s not: %v", q.Signal, strings.Join(done.Tasks, ", "), task.Name, err)
+			}
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/berth-dev/berth/api"
 )
 
@@ -48,6 +50,17 @@ func (r *room) look() (changed bool) {
 		"nothing was written: %d MiB are free on the server's disk, and its log needs %d MiB; make room, and it goes on by itself", free>>20, minRoom>>20)) == nil
 }
 
+// makeWay hands the leadership of a server without room to another one, if there
+// is one: those may have room.
+func (c *Consensus) makeWay() {
+	if c.raft.State() != raft.Leader {
+		return
+	}
+	if err := c.raft.LeadershipTransfer().Error(); err != nil {
+		c.log.Info("leadership stays with a server without room", "reason", err)
+	}
+}
+
 // watchRoom looks until ctx ends.
 func (c *Consensus) watchRoom(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
@@ -66,7 +79,8 @@ func (c *Consensus) lookForRoom() {
 	r := &c.proposer.room
 	switch changed, err := r.look(), r.errNoRoom(); {
 	case changed && err != nil:
-		c.log.Error("no room for the log: writes are refused", "error", err)
+		c.log.Error("no room for the log: this server refuses writes while it leads", "error", err)
+		c.makeWay()
 	case changed:
 		c.log.Info("there is room for the log again")
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/go-hclog"
@@ -122,11 +123,17 @@ func openSnapshots(dir string, logger hclog.Logger) (*snapshotStore, error) {
 
 // unfinished are the directories of snapshots that are being written, or were.
 func (s *snapshotStore) unfinished() ([]string, error) {
-	names, err := filepath.Glob(filepath.Join(s.dir, "*.tmp"))
+	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list unfinished snapshots: %w", err)
 	}
-	return names, nil
+	var unfinished []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".tmp") {
+			unfinished = append(unfinished, filepath.Join(s.dir, e.Name()))
+		}
+	}
+	return unfinished, nil
 }
 
 // Create implements raft.SnapshotStore. One that fails leaves nothing.

@@ -70,7 +70,7 @@ func (r *rig) listens(child *exec.Cmd) bool {
 	for {
 		if conn, err := net.Dial("unix", r.sock); err == nil {
 			conn.Close()
-			r.connect()
+			r.speak()
 			return true
 		}
 		var info unix.Siginfo

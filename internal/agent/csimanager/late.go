@@ -43,24 +43,39 @@ func (u *underway) begin(key string, c call, log *slog.Logger) (end func()) {
 	}
 	u.calls[key] = &c
 	timer := time.AfterFunc(lateAfter, func() {
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.calls[key] == &c {
-			c.late = true
-			u.wake()
+		if u.overdue(key, &c) {
 			log.Warn("plugin does not answer", "plugin", c.plugin, "method", c.step, "since", c.since)
 		}
 	})
 	return func() {
 		timer.Stop()
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		delete(u.calls, key)
-		if c.late {
-			u.wake()
+		if u.over(key, &c) {
 			log.Info("call that took long has ended", "plugin", c.plugin, "method", c.step, "since", c.since)
 		}
 	}
+}
+
+// overdue notes that a call is late, and reports whether it is still under way.
+func (u *underway) overdue(key string, c *call) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.calls[key] != c {
+		return false
+	}
+	c.late = true
+	u.wake()
+	return true
+}
+
+// over forgets a call, and reports whether it was late.
+func (u *underway) over(key string, c *call) (late bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.calls, key)
+	if c.late {
+		u.wake()
+	}
+	return c.late
 }
 
 // wake wakes who asks for calls that are late. The caller holds mu.

@@ -29,7 +29,7 @@ const reserveRetry = time.Second
 // reserve is room in the database's own file that the file system has promised
 // (fallocate(2)) and nobody else can take: behind the pages in use, and beyond
 // the end of the file, which stays where it is. Pages that are written there
-// later need none. It belongs to who writes: to one transaction at a time.
+// later need none, but where every write takes new blocks (btrfs). It belongs to who writes: to one transaction at a time.
 type reserve struct {
 	file    *os.File
 	end     int64     // up to here there is room

@@ -34,7 +34,11 @@ func (h *Handler) importVolume(r *request) (any, error) {
 	if v.Volume(r.namespace(), id) != nil {
 		return nil, api.Errorf(api.CodeConflict, "volume %s is there already", id)
 	}
-	apply, err := h.applyVolume(r.namespace(), id, spec, 0)
+	prepare := h.applyVolume
+	if check {
+		prepare = h.plannedVolume
+	}
+	apply, err := prepare(r.namespace(), id, spec, 0)
 	if err != nil {
 		return nil, err
 	}

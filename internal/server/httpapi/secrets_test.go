@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -120,5 +121,27 @@ func TestServersWithoutTheKeySaySo(t *testing.T) {
 	}
 	if got := put(newFake(t, "", nil)); !strings.Contains(got.body, "this server keeps no secrets") {
 		t.Errorf("without a keyring: %d %s", got.status, got.body)
+	}
+}
+
+// anything is a planner that refuses nothing.
+type anything struct{}
+
+func (anything) Plan(context.Context, httpapi.Specs) (api.Plan, error) { return api.Plan{}, nil }
+
+// TestCheckOfAnImportMakesNoKey: nothing of it is kept.
+func TestCheckOfAnImportMakesNoKey(t *testing.T) {
+	t.Parallel()
+	keys := ring(t)
+	f := newFake(t, `node {"id":"n1","status":{"state":"ready"}}
+instance {"plugin_id":"disk","node_id":"n1","healthy":true}
+`, func(c *httpapi.Config) { c.Keyring, c.Plan = keys, anything{} })
+	body := `{"plugin_id":"disk","external_id":"x","capabilities":[{"access_mode":"single-node-writer","attachment_mode":"file-system"}],"secrets":{"key":"` + passphrase + `"}}`
+	r := httptest.NewRequest(http.MethodPost, "/v1/volume/default/found/import?check=true", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || !keys.Empty() {
+		t.Errorf("%d %s; without a key: %t", w.Code, w.Body, keys.Empty())
 	}
 }
