@@ -67,6 +67,7 @@ func Homes() []Home {
 		{"github.com/onsi/ginkgo/v2", nil, "csi-sanity runs in it"},
 		{"github.com/onsi/gomega", nil, "csi-sanity fails through it"},
 		{"github.com/rogpeppe/go-internal", []string{"internal/cli"}, "what berth fmt would change; in tests txtar, testscript"},
+		{"go.opentelemetry.io/proto/otlp", nil, "what a collector of traces gets"},
 		{"go.uber.org/goleak", nil, "goroutines that nobody waits for"},
 		{"pgregory.net/rapid", nil, "generated histories"},
 	}

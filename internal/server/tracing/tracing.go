@@ -59,7 +59,7 @@ func New(exporter sdk.SpanExporter, server, version string, log *slog.Logger) *T
 func (t *Tracer) Follow(ctx context.Context, f *feed.Feed, view func() state.View) error {
 	after := f.Head()
 	for ctx.Err() == nil {
-		frames, upTo, err := f.Next(ctx, after, []api.Topic{api.TopicAllocation, api.TopicOperation})
+		frames, upTo, err := f.Next(ctx, after, []api.Topic{api.TopicAllocation, api.TopicAttachment, api.TopicOperation})
 		switch {
 		case api.CodeOf(err) == api.CodeGone:
 			t.log.Warn("some spans are missing: too much happened at once", "after", after)
@@ -91,6 +91,8 @@ func (t *Tracer) look(ctx context.Context, v state.View, row state.Noun, at time
 		if row.Status.Ended.Equal(at) && (row.Kind == api.OperationCreate || row.Kind == api.OperationDelete) {
 			t.volume(ctx, v, row)
 		}
+	case *api.Attachment:
+		t.wayOut(ctx, v, row, at)
 	}
 }
 
@@ -107,20 +109,19 @@ func again(a *api.Allocation) bool {
 // allocation is a trace from the apply of a job, or from the placement of a
 // later allocation, to the moment at which the servers heard that it runs.
 func (t *Tracer) allocation(ctx context.Context, v state.View, a *api.Allocation) {
-	began, id := a.CreateTime, string(a.ID)
-	whole := span{object: id, name: "allocation", ended: a.Running}
-	if job := v.Job(a.Namespace, a.JobID); job != nil && job.UID == a.JobUID && job.Revision == a.Revision {
-		if firstOf(v, job, a) {
-			ctx, began = below(ctx, job.Status.Trace), earlier(job.Status.Applied, began)
-		} else {
-			whole.after = trace.SpanContextFromContext(below(ctx, job.Status.Trace))
-		}
-	}
-	whole.began = began
+	ctx, mounted := t.placed(ctx, v, a, span{ended: a.Running})
+	t.emit(ctx, span{object: string(a.ID), name: "start tasks", began: mounted, ended: a.Running})
+}
+
+// placed is a trace of an allocation up to its mounts. It answers when the last
+// of them was there.
+func (t *Tracer) placed(ctx context.Context, v state.View, a *api.Allocation, whole span) (context.Context, time.Time) {
+	ctx, began, after := origin(ctx, v, a)
+	whole.object, whole.name, whole.began, whole.after = string(a.ID), allocationName, began, after
 	ctx = t.emit(ctx, whole.with(
 		"berth.namespace", a.Namespace, "berth.job", a.JobID, "berth.allocation", a.ID, "berth.node", a.NodeID, "berth.revision", a.Revision))
 	if began.Before(a.CreateTime) {
-		t.emit(ctx, span{object: id, name: "place", began: began, ended: a.CreateTime})
+		t.emit(ctx, span{object: string(a.ID), name: "place", began: began, ended: a.CreateTime})
 	}
 	mounted := a.CreateTime
 	for at := range v.AllocAttachments(a.ID) {
@@ -128,7 +129,28 @@ func (t *Tracer) allocation(ctx context.Context, v state.View, a *api.Allocation
 			mounted = last
 		}
 	}
-	t.emit(ctx, span{object: id, name: "start tasks", began: mounted, ended: a.Running})
+	return ctx, mounted
+}
+
+// allocationName is what the span of an allocation is called.
+const allocationName = "allocation"
+
+// origin is where the trace of an allocation begins, and when: below the span of
+// its job's caller, or, if it came later by itself, with a link to that one.
+func origin(ctx context.Context, v state.View, a *api.Allocation) (_ context.Context, began time.Time, after trace.SpanContext) {
+	job := v.Job(a.Namespace, a.JobID)
+	switch {
+	case job == nil || job.UID != a.JobUID || job.Revision != a.Revision:
+		return ctx, a.CreateTime, after
+	case firstOf(v, job, a):
+		return below(ctx, job.Status.Trace), earlier(job.Status.Applied, a.CreateTime), after
+	}
+	return ctx, a.CreateTime, caller(ctx, job)
+}
+
+// caller is the span of who applied a job last.
+func caller(ctx context.Context, job *api.Job) trace.SpanContext {
+	return trace.SpanContextFromContext(below(ctx, job.Status.Trace))
 }
 
 // below puts what follows below the span of a caller.
@@ -158,26 +180,58 @@ func firstOf(v state.View, job *api.Job, a *api.Allocation) bool {
 
 // attachment is a volume's way to an allocation. It answers when it was mounted.
 func (t *Tracer) attachment(ctx context.Context, v state.View, at *api.Attachment) time.Time {
-	times := map[api.AttachmentState]api.AttachmentStep{}
-	for _, s := range at.Status.Steps {
-		times[s.State] = s
-	}
-	claimed, attached, mounted := times[api.Claimed].Time, times[api.ControllerPublished], times[api.NodePublished].Time
-	if mounted.IsZero() || attached.Time.IsZero() {
+	steps := stepsOf(at)
+	claimed, attached, mounted := steps[api.Claimed].Time, steps[api.ControllerPublished], steps[api.NodePublished]
+	if mounted.Time.IsZero() || attached.Time.IsZero() {
 		return time.Time{}
 	}
-	id, name := string(at.AllocID), "volume "+at.Name
-	ctx = t.emit(ctx, span{object: id, name: name, began: claimed, ended: mounted}.with("berth.volume", at.VolumeID, "berth.plugin", at.PluginID))
-	if !attached.Skipped {
-		publish := t.emit(ctx, span{object: id, name: name + "/controller publish", began: claimed, ended: attached.Time})
-		for op := range v.VolumeOperations(at.Namespace, at.VolumeID) {
-			if op.Kind == api.OperationPublish && op.NodeID == at.NodeID && !op.Status.Ended.IsZero() && !op.CreateTime.Before(claimed) {
-				t.operation(publish, id, op)
-			}
+	id, name, failed := string(at.AllocID), "volume "+at.Name, ""
+	if mounted.Skipped {
+		failed = "it was not mounted"
+	}
+	ctx = t.emit(ctx, span{object: id, name: name, began: claimed, ended: mounted.Time, failure: failed}.with("berth.volume", at.VolumeID, "berth.plugin", at.PluginID))
+	calls := t.calls(v, at, api.OperationPublish, claimed, mounted.Time)
+	if !attached.Skipped || len(calls) > 0 {
+		publish := span{object: id, name: name + "/controller publish", began: claimed, ended: attached.Time}
+		if attached.Skipped {
+			publish.failure = "it was not attached"
+		}
+		t.operations(t.emit(ctx, publish), id, calls)
+	}
+	// What was passed over on the way out was not begun.
+	if !mounted.Skipped || attached.Time.Before(mounted.Time) {
+		t.emit(ctx, span{object: id, name: name + "/stage and publish on the node", began: attached.Time, ended: mounted.Time, failure: failed})
+	}
+	if mounted.Skipped {
+		return time.Time{}
+	}
+	return mounted.Time
+}
+
+// stepsOf are the steps of an attachment by their states.
+func stepsOf(at *api.Attachment) map[api.AttachmentState]api.AttachmentStep {
+	steps := map[api.AttachmentState]api.AttachmentStep{}
+	for _, s := range at.Status.Steps {
+		steps[s.State] = s
+	}
+	return steps
+}
+
+// calls are the ended operations of a kind with an attachment's volume and node,
+// of those that were recorded between two times.
+func (t *Tracer) calls(v state.View, at *api.Attachment, kind api.OperationKind, after, before time.Time) (calls []*api.Operation) {
+	for op := range v.VolumeOperations(at.Namespace, at.VolumeID) {
+		if op.Kind == kind && op.NodeID == at.NodeID && !op.Status.Ended.IsZero() && !op.CreateTime.Before(after) && !op.CreateTime.After(before) {
+			calls = append(calls, op)
 		}
 	}
-	t.emit(ctx, span{object: id, name: name + "/stage and publish on the node", began: attached.Time, ended: mounted})
-	return mounted
+	return calls
+}
+
+func (t *Tracer) operations(ctx context.Context, object string, calls []*api.Operation) {
+	for _, op := range calls {
+		t.operation(ctx, object, op)
+	}
 }
 
 // volume is a trace of a volume that was made, or deleted.
@@ -216,6 +270,8 @@ type span struct {
 	// Object is what its trace is about, and name what it is called there: its
 	// ids are hashes of both.
 	object, name string
+	// Unique tells apart spans of one name.
+	unique       string
 	began, ended time.Time
 	failure      string
 	// After is the span of a caller whose wish it follows, and is no part of.
@@ -238,7 +294,7 @@ func (t *Tracer) emit(ctx context.Context, s span) context.Context {
 	if s.after.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: s.after}))
 	}
-	ctx, made := t.tracer.Start(context.WithValue(ctx, hashed{}, [2]string{s.object, s.name}), s.name, options...)
+	ctx, made := t.tracer.Start(context.WithValue(ctx, hashed{}, [2]string{s.object, s.name + s.unique}), s.name, options...)
 	if s.failure != "" {
 		made.SetStatus(codes.Error, s.failure)
 	}

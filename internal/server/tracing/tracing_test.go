@@ -20,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/api"
 	"github.com/berth-dev/berth/internal/feed"
 	"github.com/berth-dev/berth/internal/server/tracing"
+	"github.com/berth-dev/berth/internal/state"
 	"github.com/berth-dev/berth/internal/state/statetest"
 )
 
@@ -39,7 +40,14 @@ operation {"kind":"create","volume_id":"pg","create_time":"now-19s","status":{"s
 
 // tree is the spans of each trace, indented below their parents, with when they
 // began and ended before now.
-func tree(spans tracetest.SpanStubs) string {
+func tree(spans tracetest.SpanStubs) string { return treeBelow(spans, "") }
+
+// treeBelow is the tree of what is below a span that is somebody else's.
+func treeBelow(spans tracetest.SpanStubs, above string) string {
+	var root trace.SpanID
+	if above != "" {
+		root, _ = trace.SpanIDFromHex(above) // else nothing is below it
+	}
 	below := map[trace.SpanID][]tracetest.SpanStub{}
 	for _, s := range spans {
 		below[s.Parent.SpanID()] = append(below[s.Parent.SpanID()], s)
@@ -55,7 +63,7 @@ func tree(spans tracetest.SpanStubs) string {
 			write(s.SpanContext.SpanID(), indent+"  ")
 		}
 	}
-	write(trace.SpanID{}, "")
+	write(root, "")
 	return strings.ReplaceAll(b.String(), " \n", "\n")
 }
 
@@ -67,6 +75,20 @@ func follow(t *testing.T, exporter sdk.SpanExporter, log *bytes.Buffer, changes 
 
 func followIn(t *testing.T, world string, exporter sdk.SpanExporter, log *bytes.Buffer, changes ...func(*api.Allocation, *api.Operation)) {
 	t.Helper()
+	commits := make([]func(*state.Tx), len(changes))
+	for i, change := range changes {
+		commits[i] = func(tx *state.Tx) {
+			alloc, op := *tx.Allocation("a1"), *tx.Operation(api.NewOperationID("create/default/pg", 1))
+			change(&alloc, &op)
+			tx.PutAllocation(&alloc)
+			tx.PutOperation(&op)
+		}
+	}
+	followCommits(t, world, exporter, log, commits...)
+}
+
+func followCommits(t *testing.T, world string, exporter sdk.SpanExporter, log *bytes.Buffer, commits ...func(*state.Tx)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		store, events := statetest.Load(t, world), feed.New()
 		store.Observe(events)
@@ -75,12 +97,9 @@ func followIn(t *testing.T, world string, exporter sdk.SpanExporter, log *bytes.
 		ended := make(chan error, 1)
 		go func() { ended <- tracer.Follow(ctx, events, store.View) }()
 		synctest.Wait()
-		for i, change := range changes {
+		for i, commit := range commits {
 			tx := store.Begin(uint64(100+i), statetest.Now())
-			alloc, op := *tx.Allocation("a1"), *tx.Operation(api.NewOperationID("create/default/pg", 1))
-			change(&alloc, &op)
-			tx.PutAllocation(&alloc)
-			tx.PutOperation(&op)
+			commit(tx)
 			tx.Commit()
 			synctest.Wait()
 		}
@@ -92,6 +111,15 @@ func followIn(t *testing.T, world string, exporter sdk.SpanExporter, log *bytes.
 			t.Errorf("Close: %v", err)
 		}
 	})
+}
+
+// parse is a time that lies so far back.
+func parse(ago string) time.Time {
+	d, err := time.ParseDuration(ago)
+	if err != nil {
+		panic(err)
+	}
+	return statetest.Now().Add(-d)
 }
 
 func runs(a *api.Allocation, _ *api.Operation) {
