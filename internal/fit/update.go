@@ -78,7 +78,8 @@ func told(g api.TaskGroup) api.TaskGroup {
 }
 
 // started is a group without what can change while its tasks run: what follows
-// their ends, how they are stopped, and how they are found.
+// their ends, how they are stopped, how they are found, and how they are told that
+// their files have changed.
 func started(g api.TaskGroup) api.TaskGroup {
 	g = told(g)
 	g.Restart, g.Services = nil, nil
@@ -89,6 +90,11 @@ func started(g api.TaskGroup) api.TaskGroup {
 			plugin := *t.CSIPlugin
 			plugin.HealthTimeout = 0
 			t.CSIPlugin = &plugin
+		}
+		t.Templates = slices.Clone(t.Templates)
+		for j := range t.Templates {
+			one := &t.Templates[j]
+			one.ChangeMode, one.ChangeSignal, one.ChangeScript, one.Splay = "", "", nil, nil
 		}
 	}
 	return g

@@ -66,6 +66,16 @@ func TestCurrent(t *testing.T) {
 		"Kill":          {func(s *api.JobSpec) { s.Groups[0].Tasks[0].KillSignal, s.Groups[0].Tasks[0].KillTimeout = "SIGTERM", 1 }, true, true},
 		"Services":      {func(s *api.JobSpec) { s.Groups[0].Services = []api.Service{{Name: "s"}} }, true, true},
 		"HealthTimeout": {func(s *api.JobSpec) { s.Groups[0].Tasks[0].CSIPlugin.HealthTimeout = 1 }, true, true},
+		"ChangeMode": {func(s *api.JobSpec) {
+			one := &s.Groups[0].Tasks[0].Templates[0]
+			one.ChangeMode, one.ChangeSignal = api.ChangeSignal, "SIGHUP"
+		}, true, true},
+		"ChangeScript": {func(s *api.JobSpec) {
+			s.Groups[0].Tasks[0].Templates[0].ChangeScript = &api.ChangeScript{Command: "/reload"}
+		}, true, true},
+		"Splay":         {func(s *api.JobSpec) { s.Groups[0].Tasks[0].Templates[0].Splay = new(api.Duration) }, true, true},
+		"TemplateData":  {func(s *api.JobSpec) { s.Groups[0].Tasks[0].Templates[0].Data = "other" }, false, false},
+		"TemplatePlace": {func(s *api.JobSpec) { s.Groups[0].Tasks[0].Templates[0].Destination = "local/other" }, false, false},
 		"RestartAndEnv": {func(s *api.JobSpec) {
 			s.Groups[0].Restart, s.Groups[0].Tasks[0].Env = &api.RestartPolicy{Attempts: &attempts}, map[string]string{"A": "1"}
 		}, false, false},
@@ -78,7 +88,7 @@ func TestCurrent(t *testing.T) {
 		spec := func() *api.JobSpec {
 			return &api.JobSpec{Type: api.JobService, Groups: []api.TaskGroup{{
 				Name: "g", Count: 1, Volumes: []api.VolumeRequest{{Name: "data", Source: "pg"}},
-				Tasks: []api.Task{{Name: "t", CSIPlugin: &api.CSIPlugin{ID: "disk"}}},
+				Tasks: []api.Task{{Name: "t", CSIPlugin: &api.CSIPlugin{ID: "disk"}, Templates: []api.Template{{Data: "x", Destination: "local/x"}}}},
 			}}}
 		}
 		was, is := spec(), spec()

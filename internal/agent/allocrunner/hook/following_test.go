@@ -334,6 +334,34 @@ func TestTaskIsToldOfAChange(t *testing.T) {
 	}
 }
 
+// A job may be applied with another change mode while its tasks run.
+func TestTaskIsToldByTheChangeModeOfNow(t *testing.T) {
+	t.Parallel()
+	n := newReading(t, following(""))
+	n.cluster.put(items("old"))
+	if err := n.up(); err != nil {
+		t.Fatal(err)
+	}
+	n.a.Group.Tasks[0].Templates = []api.Template{following(api.ChangeSignal)}
+	if err := n.up(); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.driver.told(); len(got) > 0 {
+		t.Errorf("the task is told %v, and nothing has changed that it reads", got)
+	}
+	n.cluster.put(items("new"))
+	n.news()
+	if err := n.up(); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.s.Tasks()["pg"].Restarts; got != 0 {
+		t.Errorf("%d restarts", got)
+	}
+	if diff := cmp.Diff([]string{"pg: SIGHUP"}, n.driver.told()); diff != "" {
+		t.Errorf("the task is told (-want +got):\n%s", diff)
+	}
+}
+
 // What a task makes of its files is its own affair.
 func TestTaskThatEditsItsFileIsLeftAlone(t *testing.T) {
 	t.Parallel()
