@@ -30,11 +30,10 @@ func TestACollectorThatDoesNotAnswerHoldsNothingUp(t *testing.T) {
 	}))
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(over) })
-	away := httptest.NewServer(http.NotFoundHandler())
-	away.Close()
+	const away = "http://127.0.0.1:1" // nobody listens there
 	refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
 	t.Cleanup(refuses.Close)
-	for name, url := range map[string]string{"Slow": slow.URL, "Away": away.URL, "Full": refuses.URL} {
+	for name, url := range map[string]string{"Slow": slow.URL, "Away": away, "Full": refuses.URL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			exporter, err := tracing.Collector(t.Context(), url+"/v1/traces")

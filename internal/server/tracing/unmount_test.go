@@ -114,6 +114,29 @@ func TestAnAllocationThatNeverRanIsATraceWithAnError(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatCannotBeAttachedIsATraceWithAnError(t *testing.T) {
+	t.Parallel()
+	world := strings.NewReplacer(
+		`"state":"controller-published","steps":[{"state":"claimed","time":"now-9s"},{"state":"controller-published","time":"now-6s"}]`, `"state":"claimed","steps":[{"state":"claimed","time":"now-9s"}]`,
+		`"state":"succeeded"`, `"state":"failed"`, `"code":"OK"`, `"code":"RESOURCE_EXHAUSTED","message":"26 volumes"`).Replace(mounting)
+	var k kept
+	followCommits(t, world, &k, &bytes.Buffer{}, func(tx *state.Tx) {
+		a := *tx.Allocation("a1")
+		a.Status = api.AllocStatus{State: api.AllocFailed, Problem: &api.Problem{Step: "run", Message: "no room"}}
+		tx.PutAllocation(&a)
+	}, reaches("-controller-published 5s", "-node-published 5s", "unpublishing 5s", "node-detached 4s", "-controller-detached 3s", "freed"))
+	want := `allocation 10s..0s it never ran: no room
+  place 10s..9s
+  volume data 9s..5s it was not mounted
+    volume data/controller publish 9s..5s it was not attached
+      operation publish/default/pg/n1@1 9s..6s RESOURCE_EXHAUSTED: 26 volumes
+        call of publish/default/pg/n1@1 8s..6s RESOURCE_EXHAUSTED: 26 volumes
+`
+	if diff := cmp.Diff(want, treeBelow(k.spans, "b7ad6b7169203331")); diff != "" {
+		t.Errorf("spans (-want +got):\n%s", diff)
+	}
+}
+
 func TestAnUnmountIsATraceWithALinkToItsCaller(t *testing.T) {
 	t.Parallel()
 	const released = `operation {"kind":"unpublish","volume_id":"pg","node_id":"n1","create_time":"now-2s","status":{"state":"succeeded","attempt":1,"executor":"n1","assigned":"now-2s","ended":"now-1s","code":"OK"}}`
