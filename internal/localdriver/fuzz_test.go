@@ -82,10 +82,8 @@ func (w *words) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfString(w.path)
 	case strings.HasSuffix(name, "_id"):
 		return protoreflect.ValueOfString(w.id)
-	case name == "name":
+	case name == "name", name == "volume_mount_group":
 		return protoreflect.ValueOfString(w.name)
-	case name == "fs_type", name == "volume_mount_group":
-		return protoreflect.ValueOfString(w.value)
 	}
 	return protoreflect.ValueOfString(w.word)
 }
@@ -133,11 +131,16 @@ func FuzzCalls(f *testing.F) {
 	if _, err := os.Stat(memory); err != nil {
 		memory = ""
 	}
+	long := "/" + strings.Repeat("x", 256)
 	for i := range methods {
 		at := uint8(i)
-		f.Add(at, false, "pg", "other", "/target", "/staging", "noatime", "kind", "directory", int64(0), int64(0), int32(1), uint64(0x5555555555555555))
-		f.Add(at, true, "pg", "other", "/target", "/staging", "noatime", "kind", "directory", int64(0), int64(0), int32(1), uint64(1<<64-1))
+		f.Add(at, false, "pg", "1000", "/target", "/kept", "", "kind", "directory", int64(0), int64(0), int32(1), uint64(0x6a))
+		f.Add(at, true, "pg", "", "/target", "/staging", "", "", "", int64(0), int64(0), int32(1), uint64(0x2a))
+		f.Add(at, true, "pg", "other", "/staging", "/staging", "noatime", "fs_type", "xfs", int64(1<<29), int64(0), int32(1), uint64(1<<64-1))
 		f.Add(at, false, "pg", "a\x00b", "/../beside", "/kept/../../pods", "ro", "fs_type", "xfs", int64(1<<60), int64(1), int32(99), uint64(1<<64-1))
+		f.Add(at, true, "pg", "", "/a\x00b", "/staging", "", "", "", int64(0), int64(0), int32(1), uint64(0x2a))
+		f.Add(at, true, "pg", "", long, "/staging", "", "", "", int64(0), int64(0), int32(1), uint64(0x2a))
+		f.Add(at, true, "pg", "", strings.Repeat(long[:100], 50), "/staging", "", "", "", int64(0), int64(0), int32(1), uint64(0x2a))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, staged bool, id, name, path, staging, word, key, value string, size, limit int64, mode int32, shape uint64) {
 		r := newRigIn(t, memory)

@@ -1,6 +1,7 @@
 package localdriver_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -216,4 +217,22 @@ func TestNode_VolumesOfAnotherNodeAreNotTouched(t *testing.T) {
 	if diff := cmp.Diff([]string{own}, r.listed()); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
+}
+
+// A path that no kernel has is the caller's mistake, and no fault of the driver.
+func TestPaths_ThatCannotBeAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.start()
+	id := r.create(directory, "pg")
+	staging := r.staging("pg")
+	must(t, "stage", r.stage(id, staging, directory.capability()), codes.OK)
+	for name, path := range map[string]string{
+		"NUL": r.target("a\x00b"), "LongPart": r.target(strings.Repeat("x", 256)), "LongPath": r.target(strings.Repeat("x/", 2048)), "Relative": "pods/x",
+	} {
+		must(t, "unpublish "+name, r.unpublish(id, path), codes.InvalidArgument)
+		must(t, "publish "+name, r.publish(id, staging, path, false, directory.capability()), codes.InvalidArgument)
+		must(t, "unstage "+name, r.unstage(id, path), codes.InvalidArgument)
+	}
+	r.tearDown(id, staging)
 }

@@ -2,10 +2,12 @@ package localdriver
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
 	"github.com/berth-dev/berth/internal/localdriver/filesystem"
@@ -39,6 +41,27 @@ func readName(name string) error {
 	}
 	return nil
 }
+
+// readPath checks that a path is one that the kernel can have.
+func readPath(path string) error {
+	switch {
+	case !filepath.IsAbs(path):
+		return refuse(codes.InvalidArgument, "path %q is not absolute", path)
+	case strings.ContainsRune(path, 0):
+		return refuse(codes.InvalidArgument, "path %q has a NUL character", path)
+	case len(path) >= unix.PathMax:
+		return refuse(codes.InvalidArgument, "a path has %d bytes, and %d are possible", len(path), unix.PathMax-1)
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if len(part) > maxPart {
+			return refuse(codes.InvalidArgument, "path %s has a part of %d bytes, and %d are possible", path, len(part), maxPart)
+		}
+	}
+	return nil
+}
+
+// maxPart is the kernel's NAME_MAX.
+const maxPart = 255
 
 // readCapability reads one capability. unsupported is the code for one that is
 // well formed but not offered: the specification wants INVALID_ARGUMENT when a

@@ -147,8 +147,8 @@ func (v *volumes) put(rec record.Volume) error {
 // resolve makes path comparable with the mount table: absolute, and free of
 // symbolic links but for its last part, which must be none.
 func (v *volumes) resolve(path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		return "", refuse(codes.InvalidArgument, "path %q is not absolute", path)
+	if err := readPath(path); err != nil {
+		return "", err
 	}
 	parent, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(path)))
 	if err != nil {
@@ -167,7 +167,10 @@ func (v *volumes) resolve(path string) (string, error) {
 // resolveOld is resolve for calls that undo: where even the directory that
 // held the path is gone, the path is taken as it is.
 func (v *volumes) resolveOld(path string) (string, error) {
-	if _, err := os.Stat(filepath.Dir(path)); filepath.IsAbs(path) && errors.Is(err, fs.ErrNotExist) {
+	if err := readPath(path); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
 		return filepath.Clean(path), nil
 	}
 	return v.resolve(path)
