@@ -124,7 +124,7 @@ func TestTemplatesValidate(t *testing.T) {
 			k + `[3].change_mode is signal, and a task that runs keeps the environment that it has; use "restart", or "noop" to leave the change to the next start`,
 			k + `[3].change_signal is "SIGNAL"; use one of SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGKILL`,
 			k + `[4].change_script.command is missing; add command = "/local/reload"`,
-			k + `[4].change_script.timeout is 2h0m0s; give a duration up to 10m`,
+			k + `[4].change_script.timeout is 2h0m0s; give a duration up to 1m`,
 		}},
 		"TooMany": {make([]api.Template, 101), []string{k + ` is there 101 times, and a task may have 100; put the files into a volume`}},
 	} {

@@ -44,7 +44,7 @@ const (
 	DefaultChangeTimeout = 5 * time.Second
 
 	maxSplay         = time.Hour
-	maxChangeTimeout = 10 * time.Minute
+	maxChangeTimeout = time.Minute // nothing else is done for the allocation meanwhile
 )
 
 // Change is what is done when the text changes.
@@ -92,7 +92,7 @@ func (t *Template) validateChange(p *Problems, at string) {
 			p.Add(at+".change_script.command", "is missing", `add command = "/local/reload"`)
 		}
 		if d := time.Duration(c.Timeout); d < 0 || d > maxChangeTimeout {
-			p.Addf(at+".change_script.timeout", "give a duration up to 10m", "is %s", d)
+			p.Addf(at+".change_script.timeout", "give a duration up to 1m", "is %s", d)
 		}
 	}
 	if t.Splay != nil && (*t.Splay < 0 || time.Duration(*t.Splay) > maxSplay) {

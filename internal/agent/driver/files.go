@@ -52,8 +52,9 @@ func writeFiles(dir, allocDir string, files []File, owner *executor.User) (err e
 	}
 	written := make([]*writing, 0, len(files))
 	defer func() {
+		all := err == nil // what goes wrong from here on takes no file back
 		for _, w := range slices.Backward(written) {
-			err = errors.Join(err, w.end(err == nil))
+			err = errors.Join(err, w.end(all))
 		}
 	}()
 	for i := range files {
@@ -114,7 +115,7 @@ func prepareFile(dir, allocDir string, f *File, i int, owner *executor.User) (*w
 	w := &writing{file: f, root: root, fresh: beside + ".new", old: beside + ".old"}
 	for i := range f.Path {
 		if f.Path[i] == '/' {
-			if err := makeOwned(root, f.Path[:i], owner); err != nil {
+			if err := makeOwned(root, f.Path[:i], owner, f.Dir == api.AllocShare); err != nil {
 				return w, err
 			}
 		}
@@ -193,8 +194,9 @@ func (f *File) owner(task *executor.User) (uid, gid int) {
 }
 
 // makeOwned makes a directory on the way to a file, or leaves the task's own as
-// it is. One that is the agent's is of a start that was cut short.
-func makeOwned(root *os.Root, name string, owner *executor.User) error {
+// it is. One that is the agent's is of a start that was cut short; where several
+// tasks make directories, it is another task's.
+func makeOwned(root *os.Root, name string, owner *executor.User, shared bool) error {
 	made := root.Mkdir(name, 0o755)
 	if made != nil && !errors.Is(made, fs.ErrExist) {
 		return made
@@ -209,7 +211,7 @@ func makeOwned(root *os.Root, name string, owner *executor.User) error {
 		return err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	agents := ok && owner != nil && int(stat.Uid) == os.Geteuid() && int(stat.Uid) != owner.UID
+	agents := ok && owner != nil && (made == nil || !shared) && int(stat.Uid) == os.Geteuid() && int(stat.Uid) != owner.UID
 	if agents {
 		err = dir.Chown(owner.UID, owner.GID)
 	}

@@ -51,6 +51,9 @@ func (r *run) functions() template.FuncMap {
 		"toTitle":   func(v any) (string, error) { return r.mapped(v, 2, text(title)) },
 		"trimSpace": func(v any) (string, error) { return r.mapped(v, 1, text(strings.TrimSpace)) },
 		"trim": func(cut string, v any) (string, error) {
+			if len(cut) > maxCut {
+				return "", told{fmt.Sprintf("trim is given more than %d bytes to cut", maxCut)}
+			}
 			return r.mapped(v, 1, text(func(s string) string { return strings.Trim(s, cut) }))
 		},
 		"trimPrefix": func(cut string, v any) (string, error) {
@@ -90,6 +93,9 @@ func (r *run) functions() template.FuncMap {
 func (r *run) env(name string) (string, error) {
 	if v, known := r.from.Env(name); known {
 		return v, nil
+	}
+	if !strings.Contains(r.data, name) {
+		return "", told{"the task has no variable of a name that it makes"}
 	}
 	why := fmt.Sprintf("it has {{ env %q }}, and the task has no variable %s", name, name)
 	if rest, nomads := strings.CutPrefix(name, "NOMAD_"); nomads {
@@ -151,9 +157,12 @@ func (i items) Tuples() []pair {
 }
 
 func (r *run) variable(path string) (items, error) {
+	if err := r.look("variable", path); err != nil {
+		return nil, err
+	}
 	known, found, ok := r.from.Lookups.Variable(path)
 	if !found || !ok {
-		return nil, &Missing{Awaited: "the variable " + path, Asked: ok}
+		return nil, &Missing{Awaited: "the variable " + r.named(path), Asked: ok}
 	}
 	of := make(items, len(known))
 	for k, v := range known {
@@ -163,9 +172,12 @@ func (r *run) variable(path string) (items, error) {
 }
 
 func (r *run) variableExists(path string) (bool, error) {
+	if err := r.look("variable", path); err != nil {
+		return false, err
+	}
 	_, found, ok := r.from.Lookups.Variable(path)
 	if !ok {
-		return false, &Missing{Awaited: "word of the variable " + path}
+		return false, &Missing{Awaited: "word of the variable " + r.named(path)}
 	}
 	return found, r.step()
 }
@@ -176,9 +188,13 @@ type listed struct{ Path string }
 func (l listed) String() string { return l.Path }
 
 func (r *run) variables(prefix ...string) ([]listed, error) {
-	paths, ok := r.from.Lookups.Variables(strings.Join(prefix, ""))
+	begin := strings.Join(prefix, "")
+	if err := r.look("variables", begin); err != nil {
+		return nil, err
+	}
+	paths, ok := r.from.Lookups.Variables(begin)
 	if !ok {
-		return nil, &Missing{Awaited: "the list of the variables " + strings.Join(prefix, "")}
+		return nil, &Missing{Awaited: "the list of the variables " + r.named(begin)}
 	}
 	all := make([]listed, len(paths))
 	for i, p := range paths {
@@ -199,6 +215,9 @@ type instance struct {
 
 // service finds a service, or "tag.service".
 func (r *run) service(name string) ([]instance, error) {
+	if err := r.look("service", name); err != nil {
+		return nil, err
+	}
 	instances, ok := r.from.Lookups.Service(name)
 	tag, of, tagged := strings.Cut(name, ".")
 	if ok && len(instances) == 0 && tagged { // names may have dots, too
@@ -207,7 +226,7 @@ func (r *run) service(name string) ([]instance, error) {
 		}
 	}
 	if !ok {
-		return nil, &Missing{Awaited: "word of the service " + name}
+		return nil, &Missing{Awaited: "word of the service " + r.named(name)}
 	}
 	all := make([]instance, len(instances))
 	for i := range instances {
@@ -271,6 +290,9 @@ func (r *run) index(v any, keys ...any) (any, error) {
 			}
 			found := of.MapIndex(reflect.ValueOf(name))
 			if !found.IsValid() {
+				if !strings.Contains(r.data, name) {
+					return nil, told{"map has no entry for a key that it makes"}
+				}
 				return nil, told{fmt.Sprintf("map has no entry for key %q", name)}
 			}
 			v = found.Interface()
@@ -379,6 +401,14 @@ func (r *run) replaceAll(from, to string, v any) (string, error) {
 	return strings.ReplaceAll(s, from, to), nil
 }
 
+// maxCut is how much trim cuts off at most, in bytes of what is looked for.
+const maxCut = 1000
+
+// maxMatch bounds what regexMatch goes through, by the lengths of its expression
+// and of its text: nothing can end it. The parser lets a repetition make a thousand
+// of each.
+const maxMatch = 1 << 20
+
 func (r *run) regexMatch(pattern string, v any) (bool, error) {
 	s, err := asText(v)
 	if err == nil {
@@ -386,6 +416,9 @@ func (r *run) regexMatch(pattern string, v any) (bool, error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if len(pattern)*len(s) > maxMatch {
+		return false, told{"regexMatch is given too long an expression for so long a text"}
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -478,19 +511,59 @@ func (r *run) contains(in, v any) (bool, error) {
 	if s, err := asText(in); err == nil {
 		return strings.Contains(s, wanted), nil
 	}
+	if err := r.make(16 * length(in)); err != nil {
+		return false, err
+	}
 	all, err := list(in)
 	return slices.Contains(all, wanted), err
+}
+
+// length is how many elements a list has, 0 for what is none.
+func length(v any) int {
+	if of := reflect.ValueOf(v); of.Kind() == reflect.Slice {
+		return of.Len()
+	}
+	return 0
 }
 
 func (r *run) toJSON(v any, indent string) (string, error) {
 	b, err := json.Marshal(v)
 	if err == nil && indent != "" {
+		if err := r.make(indented(b, len(indent))); err != nil {
+			return "", err
+		}
 		b, err = json.MarshalIndent(v, "", indent)
 	}
 	if err != nil {
 		return "", told{fmt.Sprintf("a %T cannot be written as JSON", v)}
 	}
 	return string(b), r.make(len(b))
+}
+
+// indented is how long JSON becomes at most when it is indented: deep nesting makes
+// every line long.
+func indented(b []byte, by int) int {
+	size, depth, quoted := len(b), 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 1 + by*depth
+		case c == ',':
+			size += 1 + by*depth
+		case c == ':':
+			size++
+		case c == '}' || c == ']':
+			depth--
+			size += 1 + by*depth
+		}
+	}
+	return size
 }
 
 func (r *run) parseJSON(v any) (any, error) {
@@ -573,7 +646,7 @@ func loop(bounds ...any) ([]int64, error) {
 		}
 		to = n
 	}
-	if to-from > maxLoop {
+	if to > from && uint64(to)-uint64(from) > maxLoop {
 		return nil, told{fmt.Sprintf("it counts through more than %d numbers", maxLoop)}
 	}
 	all := make([]int64, 0, max(0, to-from))

@@ -48,6 +48,8 @@ func (r *run) print(one func(...any) string, args []any) (string, error) {
 	for _, a := range args {
 		if s, err := asText(a); err == nil {
 			size += len(s)
+		} else {
+			size += len(fmt.Sprint(a))
 		}
 		if size > maxValue {
 			return "", r.make(size)

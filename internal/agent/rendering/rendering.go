@@ -65,7 +65,7 @@ func Text(ctx context.Context, t *api.Template, from Source) (string, error) {
 	if len(faults) > 0 {
 		return "", fmt.Errorf("it %s", faults[0].Message) // of a server that knows more
 	}
-	r := &run{ctx: ctx, from: from}
+	r := &run{ctx: ctx, from: from, data: t.Data, looked: map[string]bool{}}
 	if !r.prepare(tree.Root, false) {
 		return "", tooLarge()
 	}
@@ -127,6 +127,10 @@ type run struct {
 	ctx  context.Context //nolint:containedctx // of the one call that it is
 	from Source
 	text strings.Builder
+	// data is the template itself: what stands in it may be repeated to people.
+	data string
+	// looked are the things that were looked up.
+	looked map[string]bool
 	// filled are the bytes that texts have after they were filled in.
 	filled int
 	steps  int
@@ -152,6 +156,25 @@ func (r *run) step() error {
 	return r.ctx.Err()
 }
 
+// maxLooked is how many things of the servers a template looks up.
+const maxLooked = 200
+
+// look counts a thing that is about to be looked up.
+func (r *run) look(kind, name string) error {
+	if r.looked[kind+" "+name] = true; len(r.looked) > maxLooked {
+		return told{fmt.Sprintf("it looks up more than %d things", maxLooked)}
+	}
+	return nil
+}
+
+// named is a name for people, unless it was made of what was looked up.
+func (r *run) named(name string) string {
+	if strings.Contains(r.data, name) {
+		return name
+	}
+	return "whose name it makes"
+}
+
 // make counts text that is about to be made.
 func (r *run) make(bytes int) error {
 	if r.made += bytes; bytes < 0 || bytes > maxValue || r.made > maxMade {
@@ -167,7 +190,7 @@ func (t told) Error() string { return t.message }
 
 var (
 	place   = regexp.MustCompile(`^template: ` + api.TemplateName + `:(\d+)(?::\d+)?: (?:executing "` + api.TemplateName + `" at <.*?>: )?`)
-	iterate = regexp.MustCompile(`(?s)(can't iterate over|can't use) .*`)
+	iterate = regexp.MustCompile(`(?s)(can't iterate over|can't use|non-comparable types?) .*`)
 )
 
 // plain is an error for people: the line, and what is wrong, without the values

@@ -172,6 +172,13 @@ func TestErrorsRepeatNoValue(t *testing.T) {
 		`{{ join "," .token }}`:                  `there is a rendering.item where a list is needed`,
 		`{{ nomadService .token .token "x" }}`:   `whole number`,
 		`{{ divide 0 1 }}`:                       `it divides by 0`,
+		`{{ if eq . . }}{{ end }}`:               `non-comparable type what is there`,
+		`{{ if ne . . }}{{ end }}`:               `non-comparable type what is there`,
+		`{{ if eq .Keys .Keys }}{{ end }}`:       `non-comparable type what is there`,
+		`{{ index . .token }}`:                   `map has no entry for a key that it makes`,
+		`{{ nomadVar (print .token) }}`:          `the variable whose name it makes`,
+		`{{ service (print .token) }}`:           ``,
+		`{{ env (print .token) }}`:               `the task has no variable of a name that it makes`,
 		`{{ print | len | index .token }}`:       ``,
 		`{{ .token | printf "%d" | parseInt }}`:  ``,
 		`{{ range (print .token) }}{{ end }}`:    `what is there`,
@@ -253,4 +260,23 @@ func FuzzText(f *testing.F) {
 			t.Errorf("%q: %v", data, fmt.Sprint(err))
 		}
 	})
+}
+
+// TestOneLineTakesNoMachineDown: what a job's author writes is bounded before it is
+// made.
+func TestOneLineTakesNoMachineDown(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 1<<19)
+	for data, want := range map[string]string{
+		`{{ range loop -5000000000000000000 5000000000000000000 }}{{ end }}`:                               `it counts through more than 10000 numbers`,
+		`{{ range loop 10000 }}{{ if nomadVarExists (print "x/" .) }}{{ end }}{{ end }}`:                   `it looks up more than 200 things`,
+		`{{ $l := split "," "` + long + `" }}{{ print $l $l $l $l }}`:                                      `a value of more than 1 MiB`,
+		`{{ "` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `" | parseJSON | toJSONPretty }}`: `a value of more than 1 MiB`,
+		`{{ regexMatch "(?:a?){1000}(?:a?){1000}" "` + long + `" }}`:                                       `too long an expression`,
+		`{{ trim "` + strings.Repeat("é", 1000) + `" "` + long + `" }}`:                                    `more than 1000 bytes to cut`,
+	} {
+		if _, err := render(data, known()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.80s: %v, want %s", data, err, want)
+		}
+	}
 }

@@ -34,12 +34,6 @@ type Reader interface {
 	Close()
 }
 
-// Signaler is a driver that can send a signal to a task that runs.
-type Signaler interface {
-	// Signal's error is an api.CodeNotFound for a task that has ended.
-	Signal(ctx context.Context, id, signal string) error
-}
-
 // Reads has templates read of the servers with what this returns. It is called
 // before the first Up.
 func (t *Tasks) Reads(reader func(ns api.NamespaceID) Reader) { t.reader = reader }
@@ -74,10 +68,7 @@ type telling struct {
 
 // followed is a task's, nil for one whose templates do not change.
 func (t *Tasks) followed(s *allocrunner.Step, a *api.AllocAssignment, task *api.Task) *followed {
-	if f := t.following(a.ID, task.Name); f != nil {
-		return f
-	}
-	if t.reader == nil || !slices.ContainsFunc(task.Templates, func(one api.Template) bool { return one.Lookups() }) {
+	if t.reader == nil {
 		return nil
 	}
 	t.mu.Lock()
@@ -87,12 +78,12 @@ func (t *Tasks) followed(s *allocrunner.Step, a *api.AllocAssignment, task *api.
 		of = map[string]*followed{}
 		t.follows[a.ID] = of
 	}
-	f := of[task.Name]
-	if f == nil {
+	f, looked := of[task.Name]
+	if !looked && slices.ContainsFunc(task.Templates, func(one api.Template) bool { return one.Lookups() }) {
 		f = &followed{reader: t.reader(a.Allocation.Namespace), path: filepath.Join(s.Dir, ".templates", task.Name+".json"), stale: true}
 		f.written = f.load()
-		of[task.Name] = f
 	}
+	of[task.Name] = f // the texts of an allocation's templates stay
 	return f
 }
 
@@ -109,7 +100,9 @@ func (t *Tasks) unfollow(id api.AllocID, task string) {
 	defer t.mu.Unlock()
 	for name, f := range t.follows[id] {
 		if task == "" || name == task {
-			f.reader.Close()
+			if f != nil {
+				f.reader.Close()
+			}
 			delete(t.follows[id], name)
 		}
 	}
@@ -283,7 +276,11 @@ func (f *followed) wait(ctx context.Context) error {
 	var due <-chan time.Time
 	f.mu.Lock()
 	if f.tell != nil {
-		timer := time.NewTimer(time.Until(f.tell.due))
+		in := time.Until(f.tell.due)
+		if in <= 0 {
+			in = retryTelling // Up could not tell it: the task does not run, or is not reached
+		}
+		timer := time.NewTimer(in)
 		defer timer.Stop()
 		due = timer.C
 	}
@@ -448,11 +445,15 @@ func (t *Tasks) tell(ctx context.Context, s *allocrunner.Step, a *api.AllocAssig
 	}
 	d, id := t.drivers[task.Driver], runID(a, task.Name, was.Restarts)
 	for _, signal := range what.signals {
-		to, ok := d.(Signaler)
+		to, ok := d.(driver.Signaller)
 		if !ok {
 			return errors.New("its driver sends no signals")
 		}
-		if err := to.Signal(ctx, id, signal); err != nil && api.CodeOf(err) != api.CodeNotFound {
+		switch err := to.Signal(ctx, id, signal); api.CodeOf(err) {
+		case "":
+		case api.CodeNotFound, api.CodeConflict:
+			continue // it has ended: its next start finds the files
+		default:
 			return err
 		}
 		s.Say(task.Name, "it gets "+signal+": "+changed+" has changed")

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -508,4 +509,36 @@ func TestEndOfATaskThatFollowsIsSeenAtOnce(t *testing.T) {
 	}
 	n.driver.fake.end(id("pg"), driver.Status{ExitCode: 1})
 	n.news()
+}
+
+// TestTaskThatCannotBeToldIsNotLookedAtWithoutPause: its engine does not answer
+// when it is to be told of a change.
+func TestTaskThatCannotBeToldIsNotLookedAtWithoutPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newReading(t, following(api.ChangeSignal))
+		n.cluster.put(items("a"))
+		if err := n.up(); err != nil {
+			t.Fatal(err)
+		}
+		n.cluster.put(items("b"))
+		n.news()
+		n.driver.refuses = api.Errorf(api.CodeUnavailable, "the engine does not answer")
+		if err := n.up(); err == nil {
+			t.Fatal("the task was told")
+		}
+		n.driver.mu.Lock()
+		n.driver.fail["look pg"] = n.driver.refuses
+		n.driver.mu.Unlock()
+		time.Sleep(time.Minute)
+		for range 3 {
+			if err := n.up(); err == nil {
+				t.Fatal("the task was looked at")
+			}
+			began := time.Now()
+			if n.news(); time.Since(began) < time.Second {
+				t.Errorf("there is something to do after %s", time.Since(began))
+			}
+		}
+	})
 }

@@ -33,7 +33,8 @@ type Tasks struct {
 	reader func(ns api.NamespaceID) Reader
 
 	mu sync.Mutex // guards below
-	// follows are the tasks whose templates read of the servers.
+	// follows are the tasks whose templates read of the servers, and nil for those
+	// that were found to have none.
 	follows map[api.AllocID]map[string]*followed
 }
 
@@ -126,7 +127,7 @@ func (t *Tasks) raise(ctx context.Context, s *allocrunner.Step, a *api.AllocAssi
 			return fmt.Errorf("look at task %s: %w", task.Name, err)
 		}
 	}
-	if status.State == driver.StateRunning {
+	if status.State == driver.StateRunning && s.Failing(task.Name, was.Restarts) == "" {
 		if err := t.refresh(ctx, s, a, task); err != nil {
 			s.SetTask(task.Name, seen(was, status, TaskDir(s.Dir, task.Name)))
 			return err
