@@ -136,7 +136,11 @@ func (t *Template) validate(p *Problems, at string) {
 	if strings.ContainsRune(t.Data, 0) {
 		p.Add(at+".data", "has a NUL character", "remove it")
 	}
-	for _, f := range t.faults() {
+	var faults []TemplateFault
+	if len(t.Data) <= maxTemplateData { // to read more costs more than it tells
+		faults = t.faults()
+	}
+	for _, f := range faults {
 		p.Addf(at+".data", f.Mend, "in line %d %s", 1+strings.Count(t.Data[:f.Offset], "\n"), f.Message)
 	}
 	mend := `give a plain path such as "local/app.conf" or "secrets/key"`

@@ -208,3 +208,16 @@ func FuzzParseTopic(f *testing.F) {
 		}
 	})
 }
+
+// TestManyFaultsOfATemplateCostLittle: a job is refused at once, however many
+// there are.
+func TestManyFaultsOfATemplateCostLittle(t *testing.T) {
+	t.Parallel()
+	for _, word := range []string{" x", " ."} {
+		data := "{{ print" + strings.Repeat(word, 9_000) + " }}"
+		faulty := api.Template{Destination: "local/x", Data: strings.Repeat(data, 2)}
+		if _, faults := faulty.Parse(); len(faults) == 0 || len(faults) > 3 || len(faults[0].Message) > 500 {
+			t.Errorf("%q: %d faults, first %v", word, len(faults), faults[:min(1, len(faults))])
+		}
+	}
+}

@@ -300,6 +300,9 @@ func (c *checker) function(n *parse.IdentifierNode, given int, rest []parse.Node
 }
 
 func (c *checker) unknown(n *parse.IdentifierNode) {
+	if c.told() {
+		return
+	}
 	const braces = `, or write {{ "{{" }} for the braces themselves`
 	near := suggest.Nearest(n.Ident, TemplateFunctions())
 	foreign, known := templateForeign()[n.Ident]
@@ -317,7 +320,22 @@ func (c *checker) unknown(n *parse.IdentifierNode) {
 
 // add notes a fault of the action that is looked at.
 func (c *checker) add(why, mend string) {
-	c.faults = append(c.faults, TemplateFault{Offset: c.at, Message: "has " + shortAction(c.data[c.at:]) + ", " + why, Mend: mend})
+	if c.told() {
+		return
+	}
+	action := c.data[c.at:min(len(c.data), c.at+shownAction)]
+	c.faults = append(c.faults, TemplateFault{Offset: c.at, Message: "has " + shortAction(action) + ", " + why, Mend: mend})
+}
+
+// shownAction is how much of an action is looked at to show it, in bytes: more than
+// is shown.
+const shownAction = 1 << 10
+
+// told reports whether no more is told of the action that is looked at: there is
+// one fault for each, and an end of them.
+func (c *checker) told() bool {
+	n := len(c.faults)
+	return n >= maxFaults || n > 0 && c.faults[n-1].Offset == c.at
 }
 
 // begin is where the action begins whose first value is at a place.

@@ -84,10 +84,10 @@ func openDataDir(path string, dev bool) (*dataDir, error) {
 
 // tighten closes the directories that Berth makes to whom they are closed when it
 // makes them today: earlier versions and careless hands left them open, and what
-// is there keeps its mode. Tasks of other users go through the first two, and need
-// no list of what is there.
+// is there keeps its mode. The first may be an operator's own: it is closed to who
+// would write there. Tasks of other users go through the second, and need no list.
 func tighten(path string) error {
-	for name, forbidden := range map[string]fs.FileMode{"": 0o066, "alloc": 0o066, "run": 0o077, "server": 0o077, "csi": 0o077, "sock": 0o077} {
+	for name, forbidden := range map[string]fs.FileMode{"": 0o022, "alloc": 0o066, "run": 0o077, "server": 0o077, "csi": 0o077, "sock": 0o077} {
 		dir := filepath.Join(path, name)
 		info, err := os.Stat(dir)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -13,8 +13,8 @@ func TestOpenDirectoriesOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, c := range map[string]struct{ top, below, wantTop, wantBelow os.FileMode }{
-		"open":   {0o755, 0o755, 0o711, 0o700},
-		"wide":   {0o777, 0o777, 0o711, 0o700},
+		"open":   {0o755, 0o755, 0o755, 0o700},
+		"wide":   {0o777, 0o777, 0o755, 0o700},
 		"closed": {0o700, 0o500, 0o700, 0o500},
 		"common": {0o777 | os.ModeSticky, 0o750, 0o777 | os.ModeSticky, 0o700},
 	} {

@@ -103,7 +103,7 @@ func varInJSON(p *problems, src []byte) (Var, error) {
 	err := dec.Decode(&row)
 	if err == nil {
 		if _, more := dec.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("something follows")
+			err = errFollows
 		}
 	}
 	if err != nil {
@@ -121,6 +121,8 @@ func varInJSON(p *problems, src []byte) (Var, error) {
 	return v, p.err()
 }
 
+var errFollows = errors.New("something follows")
+
 // jsonFault says what is wrong with JSON, and where, and repeats nothing of it
 // but names.
 func jsonFault(src []byte, read int64, err error) (at hcl.Pos, message, mend string) {
@@ -129,8 +131,10 @@ func jsonFault(src []byte, read int64, err error) (at hcl.Pos, message, mend str
 		syntax *json.SyntaxError
 		kind   *json.UnmarshalTypeError
 	)
-	message, mend = "has something after its end", "remove it"
+	message, mend = "is of the wrong kind", form
 	switch name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); {
+	case errors.Is(err, errFollows):
+		message, mend = "has something after its end", "remove it"
 	case unknown:
 		message, mend = "has the name "+name+", which is not known", form
 	case errors.As(err, &syntax):

@@ -166,9 +166,10 @@ func TestVariablesAreInNoFile(t *testing.T) {
 	if _, err := c.Client.RestoreState(t.Context(), &saved); err != nil {
 		t.Fatal(err)
 	}
-	if v, _, err := c.Client.Variable(t.Context(), api.DefaultNamespace, "grepped", client.Query{}); err != nil || v.Items["password"] != secondSecret {
-		t.Errorf("after a restore it is %+v, %v", v.Variable, err)
-	}
+	s.until("it is what it was", func() bool {
+		v, _, err := c.Client.Variable(t.Context(), api.DefaultNamespace, "grepped", client.Query{})
+		return err == nil && v.Items["password"] == secondSecret
+	})
 }
 
 type secretsTest struct {

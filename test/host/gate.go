@@ -144,14 +144,16 @@ func (g *Gate) pass(ctx context.Context, method string, after bool) error {
 	if !after {
 		g.calls[method]++
 	}
+	if h != nil {
+		select {
+		case <-h.Reached: // a later call of the same method
+		default:
+			close(h.Reached)
+		}
+	}
 	g.mu.Unlock()
 	if h == nil {
 		return nil
-	}
-	select {
-	case <-h.Reached: // a later call of the same method
-	default:
-		close(h.Reached)
 	}
 	select {
 	case <-h.release:

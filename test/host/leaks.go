@@ -69,39 +69,53 @@ func names(tb testing.TB, dir string) map[string]bool {
 // run at the same time: what is not below dir is theirs.
 func (p picture) compare(tb testing.TB, dir string) {
 	tb.Helper()
-	now := look(tb)
-	report := func(what string, before, after map[string]bool, mine func(string) bool) {
-		var left []string
+	// What is let go of stays as long as somebody else has it: a process that is just
+	// being started, or a boot of another test that has yet to leave it.
+	left := awaitNothing(func() []string { return p.added(look(tb), dir) })
+	for _, what := range left {
+		tb.Errorf("left behind: %s", what)
+	}
+	awaitNone(tb, dir)
+}
+
+// added are the mounts and loop devices below dir that are new, and what network
+// namespaces are.
+func (p picture) added(now picture, dir string) (all []string) {
+	below := func(path string) bool { return strings.HasPrefix(path, dir+"/") }
+	collect := func(what string, before, after map[string]bool, mine func(string) bool) {
 		for name := range after {
 			if !before[name] && mine(name) {
-				left = append(left, name)
+				all = append(all, what+" "+name)
 			}
 		}
-		sort.Strings(left)
-		if len(left) > 0 {
-			tb.Errorf("%s left behind: %v", what, left)
-		}
 	}
-	below := func(path string) bool { return strings.HasPrefix(path, dir+"/") }
-	report("mounts", p.mounts, now.mounts, below)
-	report("loop devices", p.loops, now.loops, below)
-	report("network namespaces", p.namespaces, now.namespaces, func(string) bool { return true })
-	awaitNone(tb, dir)
+	collect("mount", p.mounts, now.mounts, below)
+	collect("loop device", p.loops, now.loops, below)
+	collect("network namespace", p.namespaces, now.namespaces, func(string) bool { return true })
+	sort.Strings(all)
+	return all
+}
+
+// awaitNothing waits until nothing is left, and answers what still is after a while.
+func awaitNothing(left func() []string) []string {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for range 400 {
+		if len(left()) == 0 {
+			return nil
+		}
+		<-tick.C
+	}
+	return left()
 }
 
 // awaitNone waits a moment for processes that name dir in their command line to
 // end, and reports those that do not.
 func awaitNone(tb testing.TB, dir string) {
 	tb.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for range 40 {
-		if len(processes(dir)) == 0 {
-			return
-		}
-		<-tick.C
+	if left := awaitNothing(func() []string { return processes(dir) }); len(left) > 0 {
+		tb.Errorf("processes left behind: %v", left)
 	}
-	tb.Errorf("processes left behind: %v", processes(dir))
 }
 
 // processes are the command lines that name dir.

@@ -263,6 +263,9 @@ func (m *machine) recovered(name string, p phase) {
 		ticks := m.lines("ticks")
 		m.await("the next tick", func() bool { return m.lines("ticks") > ticks })
 	}
+	if !p.stops {
+		m.await("the start to be known", func() bool { return m.lines("starts") > m.starts })
+	}
 	starts := m.lines("starts")
 	if !p.stops {
 		// Once, or once more for each time that its supervisor died after it had begun,

@@ -34,9 +34,8 @@ const (
 // ended.
 func TestOlderDataDirectory(t *testing.T) {
 	t.Parallel()
-	for _, name := range olderDirectories() {
+	for _, name := range olderDirectories() { //nolint:paralleltest // one after the other: they have one address
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			archive, err := filepath.Abs(filepath.Join("testdata", name+".tar.gz"))
 			if err != nil {
 				t.Fatal(err)

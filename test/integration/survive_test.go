@@ -80,6 +80,7 @@ func TestAgentRestartsWithoutServers(t *testing.T) {
 	m.prepare()
 	m.writer()
 	before := m.untilRunning("db")
+	m.await("the first ticks", func() bool { return m.lines("ticks") > 0 })
 	ticks := filepath.Join(m.target(), "ticks")
 	lines := func() int {
 		b, err := os.ReadFile(ticks)
@@ -88,7 +89,6 @@ func TestAgentRestartsWithoutServers(t *testing.T) {
 		}
 		return strings.Count(string(b), "\n")
 	}
-	m.await("the first ticks", func() bool { return lines() > 0 })
 	m.settled("running", 1)
 	calls, supervisor := m.gate.Calls(), m.supervisor("writer")
 	m.berth.KillServer()

@@ -123,10 +123,14 @@ func TestTasksFollowTheirVariable(t *testing.T) {
 	told(1)
 	b.Run("var", "put", "nomad/jobs/db", "token="+secrets[1])
 	told(2)
-	before := status().Status.Tasks
-	if is := before["restarted"]; is.Restarts != 1 || is.Attempts != 0 {
-		t.Errorf("the task that is started again is %+v", is)
-	}
+	var before map[string]api.TaskStatus
+	b.Eventually("the servers know that it was started again", limit, func() error {
+		before = status().Status.Tasks
+		if is := before["restarted"]; is.State != api.TaskRunning || is.Restarts != 1 || is.Attempts != 0 {
+			return fmt.Errorf("the task that is started again is %+v", is)
+		}
+		return nil
+	})
 
 	// An agent that is killed before it has noted what it told tells it again.
 	b.Eventually("the node has noted what it told", limit, func() error {
@@ -170,9 +174,12 @@ func TestTasksFollowTheirVariable(t *testing.T) {
 		}
 		return nil
 	})
-	if is := status().Status.Tasks["restarted"]; is.State != api.TaskRunning || is.Restarts != 2 {
-		t.Errorf("the task that is started again is %+v", is)
-	}
+	b.Eventually("it is known to run", limit, func() error {
+		if is := status().Status.Tasks["restarted"]; is.State != api.TaskRunning || is.Restarts != 2 {
+			return fmt.Errorf("the task that is started again is %+v", is)
+		}
+		return nil
+	})
 
 	local, err := os.ReadFile(filepath.Join(b.DataDir, "agent.db"))
 	if err != nil {
