@@ -298,11 +298,7 @@ func (s *Step) SetEnding(task string, p *api.Problem) {
 func (s *Step) Ending() *api.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, task := range slices.Sorted(maps.Keys(s.ending)) {
-		p := s.ending[task]
-		return &p
-	}
-	return nil
+	return first(s.ending)
 }
 
 // SetStarting says whether the allocation, with all hooks up, does not count as

@@ -1,6 +1,7 @@
 package allocrunner
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -36,8 +37,13 @@ func (s *Step) SetIll(plugin api.PluginID, p *api.Problem) {
 func (s *Step) Ill() *api.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(s.ill)) {
-		p := s.ill[id]
+	return first(s.ill)
+}
+
+// first is the problem of what is first by name, nil if there is none.
+func first[K cmp.Ordered](problems map[K]api.Problem) *api.Problem {
+	for _, name := range slices.Sorted(maps.Keys(problems)) {
+		p := problems[name]
 		return &p
 	}
 	return nil
@@ -71,9 +77,5 @@ func (s *Step) SetLate(name string, p *api.Problem) {
 func (s *Step) Late() *api.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.late)) {
-		p := s.late[name]
-		return &p
-	}
-	return nil
+	return first(s.late)
 }
